@@ -1,0 +1,1 @@
+"""What is wrapped: the memory of a context, section by section."""

@@ -1,0 +1,1 @@
+"""What wraps a memory body: file heads, token fields, appendices."""

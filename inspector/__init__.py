@@ -1,0 +1,1 @@
+"""What slotscope does with the declared formats: decode, identify, check, report."""
