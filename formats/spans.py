@@ -104,7 +104,8 @@ class RowShape:
     """How the rows of a table lie: `count` rows of `fields`, each a name and a numpy code.
 
     `starts` and `heads` are given for rows of unequal length only: their offsets, and the packed
-    fixed fields of all of them; `items` then holds the variable parts one after another.
+    fixed fields of all of them; `items` then holds the variable parts one after another. `ragged` tells that rows
+    could have been of unequal length.
     """
 
     count: int
@@ -112,6 +113,7 @@ class RowShape:
     starts: tuple[int, ...] | None = None
     heads: bytes = b""
     items: bytes = b""
+    ragged: bool = False
 
 
 def evaluate(expression: Expression, scope: Container) -> int:
@@ -266,30 +268,50 @@ class Record(Span):
 
 
 class Series(Span):
-    """`count` items one after another. Count × smallest item is checked against the bytes left, then looped."""
+    """`count` items one after another. Count × smallest item is checked against the bytes left, then looped.
 
-    def __init__(self, count: Expression, item: Any, at_most: int) -> None:
+    Items find their own index as `this._._index`.
+
+    Args:
+        count: how many items.
+        item: what repeats.
+        at_most: the most items that are believed.
+        salvage: whether the items that do fit are read although the count says more; for lists in
+            which every item makes sense alone.
+    """
+
+    def __init__(
+        self, count: Expression, item: Any, at_most: int, *, salvage: bool = False
+    ) -> None:
         super().__init__()
         self.count = count
         self.item = member(item).con
         self.at_most = at_most
+        self.salvage = salvage
 
     def read(
         self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str
     ) -> list[Any]:
         """Read the items; returns their values."""
         count, left = evaluate(self.count, scope), cursor.wall - cursor.offset
-        least = max(1, self.item.smallest)
-        if count < 0 or count * least > left:
-            raise trace.halted(
-                name, StopReason.COUNT_EXCEEDS_FILE, cursor.offset, count, left // least
-            )
-        if count > self.at_most:
-            raise trace.halted(name, StopReason.LIMIT, cursor.offset, count, self.at_most)
+        fitting = left // max(1, self.item.smallest)
+        possible = min(count, fitting, self.at_most)
+        if count < 0 or (possible < count and not self.salvage):
+            raise self._halted(cursor, trace, name, count, fitting)
         trace.enter(name, cursor.offset, doc, self)
-        values = [self.item.read(cursor, scope, trace, f"[{i}]", "") for i in range(count)]
+        values = []
+        for index in range(possible):
+            scope._index = index
+            values.append(self.item.read(cursor, scope, trace, f"[{index}]", ""))
+        if possible < count:
+            raise self._halted(cursor, trace, "", count, fitting)
         trace.leave(cursor.offset)
         return values
+
+    def _halted(self, cursor: Cursor, trace: Trace, name: str, count: int, fitting: int) -> Halted:
+        if count < 0 or count > fitting:
+            return trace.halted(name, StopReason.COUNT_EXCEEDS_FILE, cursor.offset, count, fitting)
+        return trace.halted(name, StopReason.LIMIT, cursor.offset, count, self.at_most)
 
 
 class Run(Span):
@@ -383,6 +405,21 @@ class Table(Span):
         return count
 
 
+class Values(Table):
+    """A table of one scalar whose values later members need: these are read at once."""
+
+    def read(
+        self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str
+    ) -> tuple[int, ...]:
+        """Read the rows; returns their values."""
+        start = cursor.offset
+        super().read(cursor, scope, trace, name, doc)
+        stop, cursor.offset = cursor.offset, start
+        data = cursor.peek(stop - start)
+        cursor.offset = stop
+        return tuple(value for (value,) in self.row.layout.iter_unpack(data))
+
+
 class Ragged(Span):
     """`count` rows that end in a list of their own: the fixed fields of `head`, then `counter` items of `item`.
 
@@ -430,7 +467,7 @@ class Ragged(Span):
             fields = self.fields + tuple(
                 (f"{self.items}[{i}]", self.item.numpy) for i in range(n_items)
             )
-            shape = RowShape(count, fields)
+            shape = RowShape(count, fields, ragged=True)
             cursor.offset = start + count * (self.row_bytes + n_items * self.item.size)
             trace.table(name, start, cursor.offset, doc, self, shape)
             return count
@@ -494,7 +531,7 @@ class Ragged(Span):
                 cursor.offset += len(row)
         finally:
             shape = RowShape(
-                len(starts), self.fields, tuple(starts), b"".join(heads), b"".join(items)
+                len(starts), self.fields, tuple(starts), b"".join(heads), b"".join(items), ragged=True
             )
             trace.table(name, start, cursor.offset, doc, self, shape)
         return count
@@ -561,6 +598,18 @@ class Nested(Span):
         return value
 
 
+class Computed(Span):
+    """What follows from the values read so far, for later members; it owns no bytes and no node."""
+
+    def __init__(self, value: Callable[[Container], Any]) -> None:
+        super().__init__()
+        self.value = value
+
+    def read(self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str) -> Any:
+        """Work it out."""
+        return self.value(scope)
+
+
 class Choose(Span):
     """One of two declarations, by a condition on what was read so far."""
 
@@ -575,6 +624,81 @@ class Choose(Span):
         """Read the declaration that applies."""
         con = self.then if self.condition(scope) else self.otherwise
         return con.read(cursor, scope, trace, name, doc)
+
+
+class Switch(Span):
+    """The declaration that a value read before asks for; a value without one ends the parse.
+
+    Args:
+        on: the value.
+        cases: value -> declaration.
+    """
+
+    def __init__(self, on: Expression, cases: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.on = on
+        self.cases = {value: member(declared).con for value, declared in cases.items()}
+        self.smallest = min(con.smallest for con in self.cases.values())
+
+    def read(self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str) -> Any:
+        """Read the declaration that applies; the stop says the value and the highest known one."""
+        value = evaluate(self.on, scope)
+        if value not in self.cases:
+            raise trace.halted(name, StopReason.LIMIT, cursor.offset, value, max(self.cases))
+        return self.cases[value].read(cursor, scope, trace, name, doc)
+
+
+class Strings(Payload):
+    """`count` strings, each a u64 length and its characters: one node; only lengths are looked at.
+
+    A string that is cut off ends the parse behind its length; those before it stay in the tree.
+    """
+
+    _LENGTH = struct.Struct("<Q")
+    _CHUNKS = (1 << 12, 1 << 18)
+    """Bytes looked through at once: few first, since most arrays are short."""
+
+    def __init__(self, count: Expression, at_most: int) -> None:
+        super().__init__(0, holds="strings")
+        self.count = count
+        self.at_most = at_most
+
+    def read(self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str) -> int:
+        """Step from length to length; returns the number of strings."""
+        start, count = cursor.offset, evaluate(self.count, scope)
+        left = (cursor.wall - start) // self._LENGTH.size
+        if count > left:
+            raise trace.halted(name, StopReason.COUNT_EXCEEDS_FILE, start, count, left)
+        if count > self.at_most:
+            raise trace.halted(name, StopReason.LIMIT, start, count, self.at_most)
+        done, chunk = 0, self._CHUNKS[0]
+        try:
+            while done < count:
+                done = self._step(cursor, done, count, chunk, trace, name)
+                chunk = min(2 * chunk, self._CHUNKS[1])
+        finally:
+            trace.payload(name, start, cursor.offset, doc, self)
+        return count
+
+    def _step(
+        self, cursor: Cursor, done: int, count: int, chunk: int, trace: Trace, name: str
+    ) -> int:
+        """Step over the strings whose lengths lie in the next bytes; returns how many are done."""
+        data, unpack, first = cursor.peek(chunk), self._LENGTH.unpack_from, done
+        at, length, last = 0, 0, len(data) - 8
+        while at <= last and done < count:
+            (length,) = unpack(data, at)
+            at += 8 + length
+            done += 1
+        if done == first:
+            where = f"{name}[{done}]"
+            raise trace.halted(where, StopReason.SHORT_READ, cursor.offset, 8, len(data))
+        if at > cursor.wall - cursor.offset:
+            cursor.offset += at - length
+            where, left = f"{name}[{done - 1}]", cursor.wall - cursor.offset
+            raise trace.halted(where, StopReason.PAYLOAD_EXCEEDS_FILE, cursor.offset, length, left)
+        cursor.offset += at
+        return done
 
 
 class Ahead:

@@ -41,6 +41,7 @@ class Rows:
     Attributes:
         span: the bytes they occupy.
         fields: names and numpy codes of a row.
+        ragged: whether the rows could have been of unequal length.
     """
 
     def __init__(self, source: Source, span: Span, shape: RowShape) -> None:
@@ -48,6 +49,7 @@ class Rows:
         self._shape = shape
         self.span = span
         self.fields = shape.fields
+        self.ragged = shape.ragged
 
     def __len__(self) -> int:
         """Rows."""

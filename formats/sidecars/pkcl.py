@@ -1,32 +1,47 @@
-"""PKCL: `<state>.ckpt` of the turboquant fork.
+"""PKCL: `<state>.ckpt` of the turboquant fork; version 2, with a hash and a third blob, of another.
 
-Source: TheTom/llama-cpp-turboquant PR #206 (commit cff2ea367, 2026-07-05), tools/server/server-context.cpp.
+Source: tools/server/server-context.cpp of TheTom/llama-cpp-turboquant PR #206 (commit cff2ea367,
+2026-07-05); version 2 of commit 001d906a6 in the fork network of ggml-org/llama.cpp.
 """
 
 from __future__ import annotations
 
-from construct import this
-
 from formats.layout import Layout
 from formats.provenance import Origin
-from formats.scalars import U32
-from formats.sidecars.record import DFT, N_DFT, N_RECORDS, N_TGT, N_TOKENS, POS_MAX, POS_MIN, TGT
-from formats.spans import Record, Scalar, Series
+from formats.scalars import U32, U64
+from formats.sidecars.record import (
+    DFT,
+    N_DFT,
+    N_SPEC,
+    N_TGT,
+    N_TOKENS,
+    POS_MAX,
+    POS_MIN,
+    SPEC,
+    TGT,
+    checkpoints,
+)
+from formats.spans import Scalar
 
 PKCL_MAGIC = 0x4C434B50
 _MAGIC = "magic" / Scalar("I", {PKCL_MAGIC: "PKCL"}) * '0x4c434b50, on disk "PKCL"'
 
-PKCL1 = Record(
+PKCL1 = checkpoints(
     _MAGIC,
     "version" / U32 * "1",
     "count" / U32 * "records that follow, at most 1024",
-    "records"
-    / Series(
-        this.count, Record(N_TOKENS, POS_MIN, POS_MAX, N_TGT, N_DFT, TGT, DFT), at_most=N_RECORDS
-    )
-    * "checkpoints, oldest first",
-    role="checkpoints",
+    record=(N_TOKENS, POS_MIN, POS_MAX, N_TGT, N_DFT, TGT, DFT),
 )
+
+PKCL2 = checkpoints(
+    _MAGIC,
+    "version" / U32 * "2",
+    "state_hash" / U64 * "FNV-1a-64 of every byte of the state file",
+    "count" / U32 * "records that follow, at most n_ctx_checkpoints of the server",
+    record=(N_TOKENS, POS_MIN, POS_MAX, N_TGT, TGT, N_DFT, DFT, N_SPEC, SPEC),
+)
+
+_FILE = "tools/server/server-context.cpp"
 
 ROWS = (
     Layout(
@@ -36,15 +51,19 @@ ROWS = (
         version=1,
         magic=b"PKCL",
         declare=lambda: PKCL1,
-        origins=(
-            Origin(
-                "TheTom/llama-cpp-turboquant",
-                "cff2ea367 (PR #206)",
-                "tools/server/server-context.cpp",
-            ),
-        ),
+        origins=(Origin("TheTom/llama-cpp-turboquant", "cff2ea367 (PR #206)", _FILE),),
         since="turboquant@2026-07-05",
         tells=("both lengths in front of both blobs",),
         writer="turboquant",
+    ),
+    Layout(
+        id="pkcl2",
+        title="checkpoint sidecar with the hash of its state file, PKCL version 2",
+        format="pkcl",
+        version=2,
+        magic=b"PKCL",
+        declare=lambda: PKCL2,
+        origins=(Origin("ggml-org/llama.cpp fork network", "001d906a6", _FILE),),
+        tells=("a hash in front of the count", "each length in front of its own blob, three blobs"),
     ),
 )

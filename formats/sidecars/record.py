@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from construct import this
 
 from formats.scalars import I64, LLAMA_POS, U64
-from formats.spans import Payload
+from formats.spans import Payload, Record, Series
 
 N_RECORDS = 1 << 16
 """Records that a list is believed to hold; the largest limit of a known writer is 4096."""
@@ -24,3 +26,19 @@ N_SPEC = "n_spec" / U64 * "bytes of the speculative decoder's state"
 TGT = "data_tgt" / Payload(this.n_tgt, holds="blob") * "partial state of the target context"
 DFT = "data_dft" / Payload(this.n_dft, holds="draft") * "state of the draft context"
 SPEC = "data_spec" / Payload(this.n_spec) * "state of the speculative decoder"
+
+
+def checkpoints(*head: Any, record: tuple[Any, ...]) -> Record:
+    """A checkpoint list: `head`, which counts the records as `count`, then the records.
+
+    Args:
+        head: members in front of the records.
+        record: members of one record.
+    """
+    return Record(
+        *head,
+        "records"
+        / Series(this.count, Record(*record), at_most=N_RECORDS, salvage=True)
+        * "checkpoints, oldest first",
+        role="checkpoints",
+    )

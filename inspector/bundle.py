@@ -1,0 +1,171 @@
+"""A state file and the companion files beside it, as one subject: found by name, not opened."""
+
+from __future__ import annotations
+
+import re
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from inspector.source import Unreadable
+
+
+class Role(StrEnum):
+    """What a companion is for, going by its name."""
+
+    CHECKPOINTS = "checkpoints"
+    TOKENS = "tokens"
+    MARKER = "marker"
+    HIDDEN = "hidden states"
+    DRAFT = "draft"
+    SETTINGS = "settings"
+    LEFTOVER = "leftover"
+
+
+SUFFIXES = {
+    ".ckpt": Role.CHECKPOINTS,
+    ".checkpoints": Role.CHECKPOINTS,
+    ".tokens.json": Role.TOKENS,
+    ".gen": Role.MARKER,
+    ".hbnd": Role.HIDDEN,
+    ".drft": Role.DRAFT,
+    ".dft": Role.DRAFT,
+    ".tmp": Role.LEFTOVER,
+    ".tmp.checkpoints": Role.LEFTOVER,
+}
+"""What writers append to the name of the state, its extension included.
+
+Source: TheTom/llama-cpp-turboquant PR #206 and others (`.ckpt`); ggml-org/llama.cpp PR #20819 and
+ikawrakow/ik_llama.cpp PR #1584 (`.checkpoints`, `.tokens.json`); dgabehar/llama.cpp (`.dft`);
+362132718/llamacpp-gfx906-slot-save (`.tmp`, `.tmp.checkpoints`); the fork that
+`formats.sidecars.stck` describes (`.gen`, `.hbnd`, `.drft`).
+"""
+
+_BY_LENGTH = sorted(SUFFIXES, key=len, reverse=True)
+
+_JAN = re.compile(r"[0-9a-f]{32}")
+"""The stem of a state that Jan keeps, with `.bin` behind it; its settings lie in `<stem>.json`.
+
+Source: Jan (2026), thread cache: the first 16 bytes of SHA-256(model id, 00, thread id).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A regular file as the directory shows it.
+
+    Attributes:
+        path: to open it.
+        name: without directories.
+        size: bytes.
+        mtime_ns: last change of the content, nanoseconds since 1970.
+        link: whether the name is a symbolic link.
+        n_links: names that the file itself has.
+        identity: device and inode; equal for two names of one file.
+    """
+
+    path: Path
+    name: str
+    size: int
+    mtime_ns: int
+    link: bool
+    n_links: int
+    identity: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A file that belongs to a state by its name.
+
+    Attributes:
+        file: what the directory shows of it.
+        role: what it is for.
+        suffix: what its name adds to that of the state.
+    """
+
+    file: File
+    role: Role
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A file with what lies beside it.
+
+    Names prove nothing: a file called `slot.ckpt` can be a state with companions of its own and at
+    the same time look like the companion of `slot`. So both are said, and the content decides.
+
+    Attributes:
+        subject: the file that was asked for.
+        companions: files that belong to it if it is a state.
+        role: what it is for if it is a companion itself, else None.
+        state: the file that it belongs to in that case, if there is one.
+        siblings: the other companions of that file.
+    """
+
+    subject: File
+    companions: tuple[Companion, ...]
+    role: Role | None
+    state: File | None
+    siblings: tuple[Companion, ...]
+
+
+def bundle(path: str | Path) -> Bundle:
+    """The file at `path` and what lies beside it: a few names are probed, nothing is listed.
+
+    Raises:
+        Unreadable: if there is no regular file at `path`.
+    """
+    path = Path(path)
+    subject = _file(path)
+    if subject is None:
+        raise Unreadable("no regular file of that name")
+    role, owner = _belongs_to(path)
+    state = _file(owner) if owner is not None else None
+    siblings = () if owner is None else _companions(owner)
+    return Bundle(
+        subject=subject,
+        companions=_companions(path),
+        role=role,
+        state=state,
+        siblings=tuple(other for other in siblings if other.file.path != path),
+    )
+
+
+def _companions(state: Path) -> tuple[Companion, ...]:
+    names = [(state.name + suffix, role, suffix) for suffix, role in SUFFIXES.items()]
+    if state.suffix == ".bin" and _JAN.fullmatch(state.stem):
+        names.append((state.stem + ".json", Role.SETTINGS, ".json"))
+    found = ((_file(state.with_name(name)), role, suffix) for name, role, suffix in names)
+    return tuple(Companion(file, role, suffix) for file, role, suffix in found if file is not None)
+
+
+def _belongs_to(path: Path) -> tuple[Role | None, Path | None]:
+    """What a file of this name is for, and the state it would belong to."""
+    for suffix in _BY_LENGTH:
+        stem = path.name.removesuffix(suffix)
+        if stem and stem != path.name:
+            return SUFFIXES[suffix], path.with_name(stem)
+    if path.suffix == ".json" and _JAN.fullmatch(path.stem):
+        return Role.SETTINGS, path.with_suffix(".bin")
+    return None, None
+
+
+def _file(path: Path) -> File | None:
+    """What the directory shows of a regular file; None if there is none, or we may not know."""
+    try:
+        status, own = path.stat(), path.lstat()
+    except (OSError, ValueError):  # a ValueError for a name with a zero byte
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return File(
+        path=path,
+        name=path.name,
+        size=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        link=stat.S_ISLNK(own.st_mode),
+        n_links=status.st_nlink,
+        identity=(status.st_dev, status.st_ino),
+    )

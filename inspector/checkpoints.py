@@ -1,0 +1,245 @@
+"""One view of every checkpoint list: an appendix of a state, or a sidecar's own tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from formats.layouts import LAYOUTS
+from formats.spans import Member, Series
+from inspector.node import Kind, Node, join, walk
+from inspector.sections import Section, sections
+from inspector.span import Span
+
+_BLOB_PREFIX = "seq_id"
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a record's target blob says, once it was decoded.
+
+    Attributes:
+        path: of the blob in the tree of its carrier.
+        layout: the id of the layout that it was read as.
+        sound: whether that layout explains every byte of it, and no fact speaks against it.
+        ended: whether the bytes suffice for that layout.
+        prefixed: whether it begins with the eight bytes that upstream writes since b9049.
+        sections: the memory in it; paths are relative to the blob.
+        span: its bytes.
+        rest: bytes at its end that the layout does not explain.
+    """
+
+    path: str
+    layout: str
+    sound: bool
+    ended: bool
+    prefixed: bool
+    sections: tuple[Section, ...]
+    span: Span
+    rest: Span | None
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """One record of a checkpoint list.
+
+    Attributes:
+        carrier: name of the file that holds it.
+        format: family of the list.
+        version: of the family, None if it has none.
+        index: place in the list, from 0.
+        path: in the tree of the carrier.
+        node: its record there.
+        n_tokens: tokens of the prompt it returns to; derived where the family does not store it.
+        pos_min: lowest position.
+        pos_max: highest position.
+        span: its bytes, as many as are there.
+        n_tgt: declared bytes of the target blob; None if cut before.
+        n_dft: of the draft blob; None also where the family has none.
+        n_spec: of the third blob; None also where the family has none.
+        data_tgt: the target blob; None if it is not there in full.
+        data_dft: the draft blob.
+        data_spec: the third blob.
+        complete: whether every member of the record was read.
+        blob: the target blob decoded; None if it was not, or nothing fits it.
+    """
+
+    carrier: str
+    format: str
+    version: int | None
+    index: int
+    path: str
+    node: Node
+    n_tokens: int | None
+    pos_min: int | None
+    pos_max: int | None
+    span: Span
+    n_tgt: int | None
+    n_dft: int | None
+    n_spec: int | None
+    data_tgt: Span | None
+    data_dft: Span | None
+    data_spec: Span | None
+    complete: bool
+    blob: Blob | None
+
+    @property
+    def stores_n_tokens(self) -> bool:
+        """Whether n_tokens is in the file, rather than derived from positions."""
+        return self.node.get("n_tokens") is not None
+
+
+@dataclass(frozen=True)
+class CheckpointList:
+    """A checkpoint list.
+
+    Attributes:
+        carrier: name of the file that holds it.
+        format: family.
+        version: of the family, None if it has none.
+        path: in the tree of the carrier.
+        node: its record there.
+        count: records that it claims; None if the head is cut.
+        records: those that are there, the last one perhaps cut.
+        rest: bytes behind the last record, or behind what could be read of it.
+    """
+
+    carrier: str
+    format: str
+    version: int | None
+    path: str
+    node: Node
+    count: int | None
+    records: tuple[CheckpointRecord, ...]
+    rest: Span | None
+
+    @property
+    def whole(self) -> tuple[CheckpointRecord, ...]:
+        """The records that are complete."""
+        return tuple(record for record in self.records if record.complete)
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ends before its own head and count say."""
+        return self.count is None or len(self.whole) < self.count
+
+
+def checkpoint_list(
+    root: Node, carrier: str, family: str, version: int | None
+) -> CheckpointList | None:
+    """The checkpoint list in a tree, or None if there is none.
+
+    Args:
+        root: the tree of a state with an appendix, or of a sidecar.
+        carrier: name of the file.
+        family: format of the list: `sckp` for an appendix, else the layout's.
+        version: version of the family.
+    """
+    found = next(((at, part) for at, part in walk(root) if part.role == "checkpoints"), None)
+    if found is None:
+        return None
+    path, node = found
+    last = _last_member(family, version)
+    series = node.get("records")
+    items = [child for child in series.children if child.children] if series is not None else []
+    return CheckpointList(
+        carrier=carrier,
+        format=family,
+        version=version,
+        path=path,
+        node=node,
+        count=_number(node, "count"),
+        records=tuple(
+            _record(item, join(path, f"records{item.name}"), carrier, family, version, index, last)
+            for index, item in enumerate(items)
+        ),
+        rest=_rest(root, node),
+    )
+
+
+def records(
+    root: Node, carrier: str, family: str, version: int | None
+) -> tuple[CheckpointRecord, ...]:
+    """The checkpoint records in a tree; arguments as for `checkpoint_list`."""
+    found = checkpoint_list(root, carrier, family, version)
+    return found.records if found is not None else ()
+
+
+def _record(
+    node: Node,
+    path: str,
+    carrier: str,
+    family: str,
+    version: int | None,
+    index: int,
+    last: str,
+) -> CheckpointRecord:
+    pos_max = _number(node, "pos_max")
+    n_tokens = _number(node, "n_tokens")
+    prompt_end = _number(node, "pos_max_prompt")
+    if n_tokens is None and prompt_end is not None:
+        n_tokens = prompt_end + 1
+    return CheckpointRecord(
+        carrier=carrier,
+        format=family,
+        version=version,
+        index=index,
+        path=path,
+        node=node,
+        n_tokens=n_tokens,
+        pos_min=_number(node, "pos_min"),
+        pos_max=pos_max,
+        span=node.span,
+        n_tgt=_number(node, "n_tgt"),
+        n_dft=_number(node, "n_dft"),
+        n_spec=_number(node, "n_spec"),
+        data_tgt=_span(node, "data_tgt"),
+        data_dft=_span(node, "data_dft"),
+        data_spec=_span(node, "data_spec"),
+        complete=node.get(last) is not None,
+        blob=_blob(node, path),
+    )
+
+
+def _blob(record: Node, path: str) -> Blob | None:
+    node = record.get("data_tgt")
+    if node is None or "layout" not in node.facts:
+        return None
+    rest = node.children[-1] if node.children else None
+    return Blob(
+        path=join(path, "data_tgt"),
+        layout=node.facts["layout"],
+        sound=node.facts["sound"],
+        ended=node.facts["ended"],
+        prefixed=node.get(_BLOB_PREFIX) is not None,
+        sections=sections(node),
+        span=node.span,
+        rest=rest.span if rest is not None and rest.kind is Kind.GAP else None,
+    )
+
+
+def _rest(root: Node, node: Node) -> Span | None:
+    """The bytes behind a list that nothing explains."""
+    gaps = (child for holder in (node, root) for child in holder.children)
+    return next((gap.span for gap in gaps if gap.kind is Kind.GAP), None)
+
+
+def _number(node: Node, name: str) -> int | None:
+    child = node.get(name)
+    return child.value if child is not None and isinstance(child.value, int) else None
+
+
+def _span(node: Node, name: str) -> Span | None:
+    child = node.get(name)
+    return child.span if child is not None else None
+
+
+@cache
+def _last_member(family: str, version: int | None) -> str:
+    """The name of the last member of a record of this family: a record without it is cut."""
+    for layout in LAYOUTS:
+        if (layout.format, layout.version) == (family, version):
+            for declared in layout.record.members:
+                if isinstance(declared, Member) and isinstance(declared.con, Series):
+                    return str(declared.con.item.members[-1].name)
+    return "data_tgt"

@@ -1,0 +1,460 @@
+"""Cells: positions, sequences and streams; and the sections against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.checks.subject import Subject
+from inspector.findings import Code, Finding, RemedyKind, Severity, register
+from inspector.node import Rows
+from inspector.sections import Section
+
+_KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read_meta"
+_REC = "llama.cpp b10587, src/llama-memory-recurrent.cpp llama_memory_recurrent::state_read_meta"
+_GATE = "llama.cpp b9509, tools/server: reuse of a restored slot, measured on b7551 to b11549"
+
+register(
+    Code(
+        "cells.n-seq-id",
+        Severity.ERROR,
+        "A cell has another number of sequence ids than this format allows",
+        'the loader refuses the file ("invalid seq_id-agnostic kv cell") after it has emptied the slot',
+        RemedyKind.EXACT,
+        "write the number that all other cells have",
+        _KV,
+    ),
+    Code(
+        "cells.seq-id-out-of-range",
+        Severity.ERROR,
+        "A cell belongs to a sequence that no context can have",
+        'the loader refuses the file ("invalid seq_id"), old builds write out of bounds',
+        RemedyKind.NONE,
+        "which sequence the cell belonged to cannot be known",
+        _KV,
+    ),
+    Code(
+        "cells.pos-negative",
+        Severity.WARNING,
+        "A position is negative",
+        "the file loads; the cell counts as empty but stays owned, or is attended to at a wrong place",
+        RemedyKind.NONE,
+        "the position follows from its neighbours only if they are in order",
+        _KV,
+    ),
+    Code(
+        "cells.pos-duplicate",
+        Severity.WARNING,
+        "Two text cells have the same position",
+        "the file loads; both cells are attended to",
+        RemedyKind.NONE,
+        "which of them is right cannot be known from the file",
+        "llama.cpp b10229 and b11549, restore of such a file",
+    ),
+    Code(
+        "cells.pos-not-ascending",
+        Severity.NOTE,
+        "Cells are not in the order of their positions",
+        "nothing: cells are stored in cell order, which differs after a context shift or when a window has wrapped",
+        RemedyKind.NONE,
+        "not needed",
+        _KV,
+    ),
+    Code(
+        "cells.pos-gaps",
+        Severity.NOTE,
+        "Positions are missing between the lowest and the highest",
+        "the file loads; what stood at those positions is not remembered",
+        RemedyKind.NONE,
+        "the missing cells were removed before the save",
+        _KV,
+    ),
+    Code(
+        "cells.ext-differs",
+        Severity.NOTE,
+        "The coordinates of some cells are not their position: image tokens",
+        "nothing: cells of images have the column and the row of their patch",
+        RemedyKind.NONE,
+        "not needed",
+        "llama.cpp b8215 (PR #20132)",
+    ),
+    Code(
+        "cells.token-differs",
+        Severity.WARNING,
+        "The token id in a cell is not that of the token list",
+        "the file loads; n-gram embeddings of later tokens are computed from the wrong history",
+        RemedyKind.EXACT,
+        "write the token of the list",
+        "llama.cpp b10644 (PR #27762)",
+    ),
+    Code(
+        "streams.several-in-seq",
+        Severity.ERROR,
+        "More than one stream of a sequence save has cells",
+        "the loader puts them all into one sequence: the last one overwrites the others",
+        RemedyKind.NONE,
+        "no writer does this; which stream is right cannot be known",
+        _KV,
+    ),
+    Code(
+        "swa.more-cells",
+        Severity.WARNING,
+        "The window holds positions that the full cache does not",
+        "the file loads; the two caches disagree about what was said",
+        RemedyKind.NONE,
+        "the sections come from different moments",
+        _KV,
+    ),
+    Code(
+        "swa.behind",
+        Severity.WARNING,
+        "The window does not end where the full cache ends",
+        "the file loads; the last tokens see a window that is not theirs",
+        RemedyKind.NONE,
+        "the sections come from different moments",
+        _KV,
+    ),
+    Code(
+        "swa.gaps",
+        Severity.WARNING,
+        "Positions are missing inside the window",
+        "the file loads; answers degrade, since the windowed layers lack context",
+        RemedyKind.NONE,
+        "the missing cells are not in the file",
+        _KV,
+    ),
+    Code(
+        "recurrent.several-cells",
+        Severity.ERROR,
+        "A recurrent section of a sequence save has more than one cell",
+        "restoring it aborts the server, unless it has fewer slots than cells and is b11193 or newer: then it refuses",
+        RemedyKind.NONE,
+        "no writer does this",
+        "llama.cpp b8672 to b11549, restore of such a file",
+    ),
+    Code(
+        "recurrent.transposed",
+        Severity.ERROR,
+        "The recurrent state claims to be transposed",
+        'the loader refuses it: "incompatible s transposition"; 2 is written by a gated-delta-net fork',
+        RemedyKind.NONE,
+        "no upstream build writes anything but 0",
+        _REC,
+    ),
+    Code(
+        "recurrent.pos-mismatch",
+        Severity.WARNING,
+        "The recurrent state stands at another position than the attention cache",
+        "the file loads; the state and the keys describe different prefixes, and answers go wrong",
+        RemedyKind.NONE,
+        "the sections come from different moments",
+        _REC,
+    ),
+    Code(
+        "reuse.needs-exact-append",
+        Severity.NOTE,
+        "Recurrent layers and no checkpoints",
+        "a restore succeeds, but a prompt is reused only if it begins with every saved token and adds at least one; "
+        "b9231 to b9508 reuse nothing",
+        RemedyKind.NONE,
+        "a checkpoint of the saved end helps a later request that returns to it; earlier ones cannot be made",
+        _GATE,
+    ),
+    Code(
+        "reuse.window-cut",
+        Severity.NOTE,
+        "Only the last window of the windowed layers is stored, and no checkpoints",
+        "a restore succeeds, but servers from b9231 on reuse nothing of it, not even for an exact append",
+        RemedyKind.NONE,
+        "a checkpoint, or one cell below the window, opens the gate again",
+        _GATE,
+    ),
+)
+
+_MOST_SEQUENCES = 256
+
+
+def check_cells(subject: Subject) -> Iterator[Finding]:
+    """Every section by itself, then the sections against each other."""
+    for section in subject.sections:
+        if section.tables:
+            yield from _section(subject, section)
+    yield from _together(subject)
+    yield from _reuse(subject)
+
+
+def _section(subject: Subject, section: Section) -> Iterator[Finding]:
+    seq_save = subject.reading.layout.format in ("ggsq", "blob")
+    if seq_save and len(section.tables) > 1:
+        yield Finding(
+            "streams.several-in-seq",
+            f"{section.path}.streams",
+            section.span,
+            f"{len(section.tables)} of {section.n_stream} streams have cells",
+            "cells in one stream",
+            f"streams {', '.join(map(str, section.streams))}",
+        )
+    for table, stream in zip(section.tables, section.streams, strict=True):
+        path = (
+            f"{section.path}.streams[{stream}].cells"
+            if section.node.get("streams")
+            else f"{section.path}.cells"
+        )
+        yield from _sequences(path, table)
+        if section.kind == "recurrent":
+            yield from _recurrent(section, table, path, seq_save)
+        else:
+            yield from _positions(subject, section, table, path)
+
+
+def _sequences(path: str, table: Rows) -> Iterator[Finding]:
+    import numpy as np
+
+    n_seq_id = table.column("n_seq_id")
+    names = [name for name, _ in table.fields]
+    if not table.ragged:
+        expected = int("seq_id" in names)
+        wrong = np.flatnonzero(n_seq_id != expected)
+        if len(wrong):
+            yield _at(
+                "cells.n-seq-id",
+                path,
+                table,
+                int(wrong[0]),
+                "n_seq_id",
+                f"cell {wrong[0]} has n_seq_id {n_seq_id[wrong[0]]}, {len(wrong):,} of {len(n_seq_id):,} cells do not fit",
+                str(expected),
+                str(int(n_seq_id[wrong[0]])),
+            )
+        return
+    ids = table.items()
+    if len(ids) and not (0 <= int(ids.min()) <= int(ids.max()) < _MOST_SEQUENCES):
+        worst = int(ids.min()) if ids.min() < 0 else int(ids.max())
+        yield Finding(
+            "cells.seq-id-out-of-range",
+            path,
+            table.span,
+            f"a cell names sequence {worst}",
+            f"0 to {_MOST_SEQUENCES - 1}",
+            str(worst),
+        )
+
+
+def _at(
+    code: str,
+    path: str,
+    table: Rows,
+    index: int,
+    field: str,
+    message: str,
+    expected: str,
+    actual: str,
+) -> Finding:
+    return Finding(
+        code, f"{path}[{index}].{field}", table.field_span(index, field), message, expected, actual
+    )
+
+
+def _positions(subject: Subject, section: Section, table: Rows, path: str) -> Iterator[Finding]:
+    import numpy as np
+
+    pos = table.column("pos")
+    negative = np.flatnonzero(pos < 0)
+    if len(negative):
+        index = int(negative[0])
+        message = f"cell {index} is at position {pos[index]}, {len(negative):,} of {len(pos):,} are negative"
+        yield _at(
+            "cells.pos-negative",
+            path,
+            table,
+            index,
+            "pos",
+            message,
+            "at least 0",
+            str(int(pos[index])),
+        )
+    steps = np.diff(pos)
+    falling = np.flatnonzero(steps < 0)
+    if len(falling):
+        index = int(falling[0]) + 1
+        message = f"position {pos[index]} follows {pos[index - 1]} at cell {index}; {len(falling):,} such places"
+        yield _at(
+            "cells.pos-not-ascending",
+            path,
+            table,
+            index,
+            "pos",
+            message,
+            "ascending",
+            str(int(pos[index])),
+        )
+    if table.ragged or subject.tokens.media or _is_2d(table, pos):
+        return
+    ordered = np.sort(pos)
+    same = np.flatnonzero(np.diff(ordered) == 0)
+    if len(same):
+        value = int(ordered[same[0]])
+        index = int(np.flatnonzero(pos == value)[1])
+        message = f"position {value} stands in two cells; {len(same):,} repeated"
+        yield _at(
+            "cells.pos-duplicate",
+            path,
+            table,
+            index,
+            "pos",
+            message,
+            "each position once",
+            str(value),
+        )
+    missing = int(ordered[-1] - ordered[0] + 1 - len(np.unique(ordered))) if len(ordered) else 0
+    if missing > 0 and not len(negative):
+        code = "swa.gaps" if section.kind == "swa" else "cells.pos-gaps"
+        yield Finding(
+            code,
+            path,
+            table.span,
+            f"{missing:,} positions between {ordered[0]} and {ordered[-1]} have no cell",
+            f"{int(ordered[-1] - ordered[0]) + 1:,} cells",
+            f"{len(ordered):,}",
+        )
+    yield from _extension(subject, table, pos, path)
+
+
+def _is_2d(table: Rows, pos: object) -> bool:
+    import numpy as np
+
+    names = [name for name, _ in table.fields]
+    return "x" in names and bool(np.any(table.column("x") != pos))
+
+
+def _extension(subject: Subject, table: Rows, pos: object, path: str) -> Iterator[Finding]:
+    import numpy as np
+
+    names = [name for name, _ in table.fields]
+    ids = subject.tokens.ids if subject.tokens.packing != "none" else None
+    if "tok" not in names or ids is None or not len(ids):
+        return
+    at = np.asarray(pos)
+    tok = table.column("tok")
+    inside = (at >= 0) & (at < len(ids)) & (tok >= 0)
+    wrong = np.flatnonzero(inside & (tok != ids[np.clip(at, 0, len(ids) - 1)]))
+    if len(wrong):
+        index = int(wrong[0])
+        expected = int(ids[at[index]])
+        message = (
+            f"cell {index} at position {at[index]} has token {tok[index]}, the list has {expected}"
+        )
+        yield _at(
+            "cells.token-differs",
+            path,
+            table,
+            index,
+            "tok",
+            message,
+            str(expected),
+            str(int(tok[index])),
+        )
+
+
+def _recurrent(section: Section, table: Rows, path: str, seq_save: bool) -> Iterator[Finding]:
+    if seq_save and len(table) > 1:
+        yield Finding(
+            "recurrent.several-cells",
+            path,
+            table.span,
+            f"{len(table):,} recurrent cells in the save of one sequence",
+            "1 cell",
+            f"{len(table):,}",
+        )
+    node = section.node.get("s_trans")
+    if section.v_trans and node is not None:
+        yield Finding(
+            "recurrent.transposed",
+            f"{section.path}.s_trans",
+            node.span,
+            "s_trans is set",
+            "0",
+            str(section.v_trans),
+        )
+
+
+def _together(subject: Subject) -> Iterator[Finding]:
+    if subject.reading.layout.format not in ("ggsq", "blob"):
+        return
+    attention, swa, recurrent = (
+        subject.section(kind) for kind in ("attention", "swa", "recurrent")
+    )
+    if (
+        attention is not None
+        and swa is not None
+        and attention.pos_max is not None
+        and swa.pos_max is not None
+    ):
+        if swa.pos_max != attention.pos_max:
+            yield Finding(
+                "swa.behind",
+                swa.path,
+                swa.span,
+                f"the window ends at position {swa.pos_max}, the full cache at {attention.pos_max}",
+                f"position {attention.pos_max}",
+                f"position {swa.pos_max}",
+            )
+        import numpy as np
+
+        strangers = np.setdiff1d(swa.pos, attention.pos)
+        if len(strangers):
+            yield Finding(
+                "swa.more-cells",
+                swa.path,
+                swa.span,
+                f"the window holds {len(strangers):,} positions that the full cache lacks, {strangers[0]} first",
+                "positions of the full cache",
+                f"position {strangers[0]}",
+            )
+    ahead = attention or swa
+    if (
+        recurrent is not None
+        and recurrent.pos_max is not None
+        and ahead is not None
+        and ahead.pos_max is not None
+    ):
+        if recurrent.pos_max != ahead.pos_max:
+            yield Finding(
+                "recurrent.pos-mismatch",
+                recurrent.path,
+                recurrent.span,
+                f"the state stands at position {recurrent.pos_max}, the attention cache ends at {ahead.pos_max}",
+                f"position {ahead.pos_max}",
+                f"position {recurrent.pos_max}",
+            )
+
+
+def _reuse(subject: Subject) -> Iterator[Finding]:
+    """What the most common disappointment will be, where no checkpoint is at hand."""
+    layout, root = subject.reading.layout, subject.root
+    if (
+        layout.format != "ggsq"
+        or layout.writer == "ik_llama.cpp"
+        or root.get("appendix") is not None
+    ):
+        return
+    recurrent, swa, attention = (
+        subject.section(kind) for kind in ("recurrent", "swa", "attention")
+    )
+    if recurrent is not None and recurrent.cells:
+        yield Finding(
+            "reuse.needs-exact-append",
+            recurrent.path,
+            recurrent.span,
+            f"the state returns to position {recurrent.pos_max} and to no other",
+            "checkpoints of earlier positions",
+            "none in this file",
+        )
+    elif swa is not None and attention is not None and 0 < swa.cells < attention.cells:
+        yield Finding(
+            "reuse.window-cut",
+            swa.path,
+            swa.span,
+            f"the window holds positions {swa.pos_min} to {swa.pos_max} of {attention.cells:,}",
+            f"cells below position {swa.pos_min}, or checkpoints",
+            "none in this file",
+        )

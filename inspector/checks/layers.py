@@ -1,0 +1,181 @@
+"""Stored blocks: types, row sizes, flags, and layers against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from formats.ggml_types import IK, TURBOQUANT, known
+from inspector.checks.subject import Subject
+from inspector.facts import Fact
+from inspector.findings import Code, Finding, RemedyKind, Severity, register
+from inspector.node import find
+from inspector.sections import Block, Section
+from inspector.span import Span
+
+_KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read_data"
+
+register(
+    Code(
+        "layers.type-unknown",
+        Severity.ERROR,
+        "A block has a type that no known program gives a meaning",
+        'the loader refuses the file ("mismatched key type"), after it has emptied the slot',
+        RemedyKind.NONE,
+        "if the other layers of the section agree on a type, that is the one",
+        _KV,
+    ),
+    Code(
+        "layers.row-not-whole",
+        Severity.ERROR,
+        "A row is not a whole number of blocks of its type",
+        "the loader refuses the file (type or row size do not match), after it has emptied the slot",
+        RemedyKind.NONE,
+        "if the other layers of the section agree on type and row size, those are the ones",
+        _KV,
+    ),
+    Code(
+        "layers.types-disagree",
+        Severity.ERROR,
+        "One cache stores its layers in different types",
+        "upstream caches have one type: the loader refuses the odd layer, with the rows of earlier layers already overwritten",
+        RemedyKind.EXACT,
+        "write the type of the other layers, if their row sizes agree too",
+        _KV,
+    ),
+    Code(
+        "layers.types-differ",
+        Severity.NOTE,
+        "Layers have types of their own",
+        "nothing: this program lets layers differ",
+        RemedyKind.NONE,
+        "not needed",
+        "ik_llama.cpp type_k_first/type_k_last; TheTom/llama-cpp-turboquant layer adaptation",
+    ),
+    Code(
+        "layout.flag",
+        Severity.ERROR,
+        "A flag or a count has a value that no writer writes",
+        "the loader refuses the file, or misreads what follows",
+        RemedyKind.NONE,
+        "if one other value makes the file whole, it is named",
+        _KV,
+    ),
+    Code(
+        "rotation.unrecorded",
+        Severity.NOTE,
+        "Quantized rows that may be rotated, and no word that says so",
+        "builds from b8619 on rotate quantized caches of head sizes divisible by 64, older ones do not: restored across "
+        "that line the file is accepted and answers turn to garbage",
+        RemedyKind.NONE,
+        "keep it with a build of the same side of b8619, or compare with the model",
+        "llama.cpp b8619 (PR #21038), restores of b8156 files on b8672 and back",
+    ),
+)
+
+
+def check_layers(subject: Subject) -> Iterator[Finding]:
+    """Facts that fail, then layers against each other."""
+    for section in subject.sections:
+        for block in section.blocks:
+            yield from _block(section, block)
+        for name in ("k", "v", "r", "s"):
+            yield from _uniform(section, name, getattr(section, name))
+    for fact in subject.reading.failed:
+        if _is_flag(fact):
+            yield _flag(subject, fact)
+    yield from _rotation(subject)
+
+
+def _block(section: Section, block: Block) -> Iterator[Finding]:
+    head = Span(block.span.start, min(block.span.start + 12, block.span.stop))
+    if not known(block.type_id):
+        yield Finding(
+            "layers.type-unknown",
+            block.path,
+            head,
+            f"{block.path} has type {block.type_id}",
+            "a ggml type id",
+            str(block.type_id),
+        )
+    elif not block.readings and block.row_bytes:
+        yield Finding(
+            "layers.row-not-whole",
+            block.path,
+            head,
+            f"{block.path} has rows of {block.row_bytes:,} bytes of type {block.type_id}",
+            "a multiple of the type's block size",
+            f"{block.row_bytes:,} bytes",
+        )
+
+
+def _uniform(section: Section, name: str, blocks: tuple[Block, ...]) -> Iterator[Finding]:
+    types = Counter(block.type_id for block in blocks if block.readings)
+    if len(types) < 2 or section.kind == "dsv4":
+        return
+    common, _ = types.most_common(1)[0]
+    odd = [block for block in blocks if block.type_id != common]
+    writers = {reading.writer for block in blocks for reading in block.readings[:1]}
+    by_choice = bool(writers & {IK, TURBOQUANT}) or section.node.get("v_state") is not None
+    names = ", ".join(f"{count} {block_name}" for block_name, count in _type_names(blocks))
+    yield Finding(
+        "layers.types-differ" if by_choice else "layers.types-disagree",
+        odd[0].path,
+        Span(odd[0].span.start, odd[0].span.start + 4),
+        f"the {name} blocks of {section.path} are {names}",
+        next(block.type_name for block in blocks if block.type_id == common),
+        odd[0].type_name,
+    )
+
+
+def _type_names(blocks: tuple[Block, ...]) -> list[tuple[str, int]]:
+    return Counter(block.type_name for block in blocks).most_common()
+
+
+def _is_flag(fact: Fact) -> bool:
+    last = fact.path.rpartition(".")[2]
+    return not fact.path.startswith(("magic", "version")) and (
+        last
+        in (
+            "v_trans",
+            "v_state",
+            "n_rot_k",
+            "n_rot_v",
+            "n_layer",
+            "n_stream",
+            "qnext_state",
+            "dsa_indexer_state",
+        )
+        or last in ("marker", "padding", "present", "has_index", "magic", "version", "size_t_size")
+    )
+
+
+def _flag(subject: Subject, fact: Fact) -> Finding:
+    node = find(subject.root, fact.path)
+    span = node.span if node is not None else Span(fact.offset, fact.offset + 4)
+    return Finding(
+        "layout.flag", fact.path, span, f"{fact.path} is {fact.actual}", fact.says, fact.actual
+    )
+
+
+def _rotation(subject: Subject) -> Iterator[Finding]:
+    layout = subject.reading.layout
+    if layout.format not in ("ggsq", "ggsn", "blob") or not subject.is_state:
+        return
+    for section in subject.sections:
+        if section.kind == "recurrent" or section.node.facts.get("rotation"):
+            continue
+        quantized = [
+            b for b in section.k + section.v if b.readings and b.readings[0].block_elements > 1
+        ]
+        divisible = [b for b in quantized if (b.readings[0].elements(b.row_bytes) or 0) % 64 == 0]
+        if divisible:
+            yield Finding(
+                "rotation.unrecorded",
+                section.path,
+                section.span,
+                f"{len(divisible)} blocks of {divisible[0].type_name}",
+                "rotation words, as version 4 has them",
+                f"version {layout.version}",
+            )
+            return

@@ -1,0 +1,235 @@
+"""The token list against itself and against the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.checks.subject import Subject
+from inspector.findings import Code, Finding, RemedyKind, Severity, register
+from inspector.node import Node
+from inspector.span import Span
+
+_SERVER = "llama.cpp b10388 (PR #26640), tools/server: validation of the restored token list"
+
+register(
+    Code(
+        "tokens.negative",
+        Severity.WARNING,
+        "A token id is negative in a plain list",
+        'servers from b10388 on refuse the restore ("Invalid tokens in slot save file"); older ones match no prompt '
+        "beyond it",
+        RemedyKind.NONE,
+        "which token stood there cannot be known",
+        _SERVER,
+    ),
+    Code(
+        "tokens.packed-negative",
+        Severity.ERROR,
+        "A token is negative where no media chunk is",
+        'the server refuses the restore: "Invalid tokens in slot save file"; the slot is emptied',
+        RemedyKind.NONE,
+        "which token stood there cannot be known",
+        _SERVER,
+    ),
+    Code(
+        "tokens.media-mismatch",
+        Severity.ERROR,
+        "Media chunks and the places of media in the token list disagree",
+        "the server refuses the restore and empties the slot",
+        RemedyKind.NONE,
+        "the list and the chunks come from the same save; one of them is damaged",
+        _SERVER,
+    ),
+    Code(
+        "tokens.none",
+        Severity.WARNING,
+        "There are cells but no tokens",
+        "the state restores, and no prompt matches it: nothing is reused",
+        RemedyKind.NONE,
+        "supply the token list of the conversation",
+        "llama.cpp b10587, tools/server: common prefix of the token lists",
+    ),
+    Code(
+        "tokens.no-cells",
+        Severity.ERROR,
+        "There are tokens but no cells",
+        "the restore succeeds; the next request that shares a prefix aborts the server (b5554 on)",
+        RemedyKind.LOSSY,
+        "prefill the tokens again; there is no memory to keep",
+        'llama.cpp b5554 (PR #13833): "pos_min == -1, but n_past > 0"',
+    ),
+    Code(
+        "tokens.cells-mismatch",
+        Severity.WARNING,
+        "The number of tokens and the number of cells differ",
+        "decoding after the restore meets positions that the token list does not account for",
+        RemedyKind.LOSSY,
+        "attention-only states can be cut to the common prefix",
+        "llama.cpp b10587: the server saves one cell for every token of its list",
+    ),
+    Code(
+        "tokens.beyond-cells",
+        Severity.NOTE,
+        "The list has one token more than there are cells",
+        "nothing: prompt caches from May 2026 on leave the last token to be evaluated again",
+        RemedyKind.NONE,
+        "not needed",
+        "llama.cpp b9300 (PR #23468)",
+    ),
+    Code(
+        "state.empty",
+        Severity.NOTE,
+        "An unused slot was saved: no tokens, no cells",
+        "restoring it gives an empty slot, or is refused",
+        RemedyKind.NONE,
+        "delete it; nothing is lost",
+        "llama.cpp, save of a slot that served nothing",
+    ),
+)
+
+
+def check_tokens(subject: Subject) -> Iterator[Finding]:
+    """Negative ids, media runs, and counts against cells."""
+    tokens = subject.tokens
+    if tokens.packing == "none" or tokens.rows is None:
+        return
+    if tokens.packing == "plain":
+        yield from _negative(subject, "tokens.negative", allowed=())
+    else:
+        yield from _media(subject)
+    yield from _against_cells(subject)
+
+
+def _negative(
+    subject: Subject, code: str, allowed: tuple[tuple[int, int], ...]
+) -> Iterator[Finding]:
+    import numpy as np
+
+    tokens = subject.tokens
+    assert tokens.rows is not None
+    bad = tokens.ids < 0
+    for start, stop in allowed:
+        bad[start:stop] &= tokens.ids[start:stop] != -1
+    places = np.flatnonzero(bad)
+    if len(places):
+        index = int(places[0])
+        yield Finding(
+            code,
+            f"{tokens.path}[{index}]",
+            tokens.rows.row_span(index),
+            f"token {index} is {tokens.ids[index]}, {len(places):,} of {len(tokens.ids):,} are negative",
+            "an id of at least 0",
+            str(int(tokens.ids[index])),
+        )
+
+
+def _media(subject: Subject) -> Iterator[Finding]:
+    import numpy as np
+
+    node = subject.root.get("tokens")
+    assert node is not None
+    starts_of = node.rows("media_start")
+    media = node.get("media")
+    if starts_of is None or media is None:
+        return
+    starts = [int(start) for start in starts_of.column("value")]
+    lengths = [_media_tokens(item.get("chunk")) for item in media.children]
+    ids = subject.tokens.ids
+    runs = []
+    for index, (start, length) in enumerate(zip(starts, lengths, strict=False)):
+        runs.append((start, start + (length or 0)))
+        inside = ids[start : start + (length or 0)]
+        if length is None or length == 0 or len(inside) < length or bool((inside != -1).any()):
+            yield Finding(
+                "tokens.media-mismatch",
+                f"tokens.media[{index}]",
+                media.children[index].span,
+                f"chunk {index} claims {length if length is not None else 'an unknown number of'} tokens "
+                f"from {start} on, where the list has {int(np.count_nonzero(inside == -1))} media tokens",
+                "as many media tokens as the chunk has",
+                f"{len(inside)} tokens, {int(np.count_nonzero(inside == -1))} of them media",
+            )
+    if starts != sorted(set(starts)):
+        yield Finding(
+            "tokens.media-mismatch",
+            "tokens.media_start",
+            starts_of.span,
+            "the media chunks do not start at ascending places",
+            "ascending indices",
+            str(starts[:8]),
+        )
+    yield from _negative(subject, "tokens.packed-negative", tuple(runs))
+
+
+def _media_tokens(chunk: Node | None) -> int | None:
+    """Tokens that a chunk stands for; None if it could not be read.
+
+    Source: ggml-org/llama.cpp PR #26645, tools/mtmd `mtmd_image_tokens::n_tokens`.
+    """
+    if chunk is None:
+        return None
+    if (audio := chunk.get("audio")) is not None:
+        return audio.number("n_tokens")
+    if (image := chunk.get("image")) is None:
+        return None
+    nx, ny, entries = image.number("nx"), image.number("ny"), image.number("n_entries")
+    if image.number("pos_type") == 2:
+        return (nx + 1) * ny + 2
+    merge = image.number("n_temporal_merge")
+    return nx * ny * (-(-entries // merge) if merge > 1 else entries)
+
+
+def _against_cells(subject: Subject) -> Iterator[Finding]:
+    tokens = subject.tokens
+    main = subject.section("attention") or subject.section("recurrent", "swa")
+    if main is None or subject.reading.decoding.stops:
+        return
+    if not tokens.count and not main.cells:
+        what = subject.reading.layout.title.rpartition(": ")[2]
+        yield Finding(
+            "state.empty",
+            "",
+            subject.root.span,
+            f"an empty state ({what})",
+            "tokens and cells",
+            "none",
+        )
+        return
+    if not tokens.count:
+        yield Finding(
+            "tokens.none",
+            "tokens",
+            tokens.span,
+            f"{main.cells:,} cells, no tokens",
+            f"{main.cells:,} tokens",
+            "0",
+        )
+        return
+    if not main.cells:
+        yield Finding(
+            "tokens.no-cells",
+            main.path,
+            main.span,
+            f"{tokens.count:,} tokens, no cells",
+            f"{tokens.count:,} cells",
+            "0",
+        )
+        return
+    if (
+        main.kind == "attention"
+        and subject.reading.layout.format == "ggsq"
+        and main.cells != tokens.count
+    ):
+        yield _mismatch(subject, main.cells, main.path, main.span)
+
+
+def _mismatch(subject: Subject, cells: int, path: str, span: Span) -> Finding:
+    count = subject.tokens.count
+    return Finding(
+        "tokens.cells-mismatch",
+        path,
+        span,
+        f"{count:,} tokens, but {cells:,} cells",
+        f"{count:,} cells",
+        f"{cells:,}",
+    )

@@ -1,0 +1,36 @@
+"""The commands, and what they have in common."""
+
+from __future__ import annotations
+
+import typer
+
+from inspector.cli.explain import explain
+from inspector.cli.inspect import inspect
+from inspector.cli.layouts import layouts
+
+app = typer.Typer(
+    name="slotscope",
+    help="The fsck of llama.cpp session state: slot saves, prompt caches, checkpoint sidecars.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("slotscope"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None:
+    pass
+
+
+app.command()(inspect)
+app.command()(layouts)
+app.command()(explain)

@@ -1,0 +1,12 @@
+"""Exit codes; other programs rely on them."""
+
+from __future__ import annotations
+
+SOUND = 0
+"""Sound, or done."""
+FINDINGS = 1
+"""Findings at or above `--fail-on`."""
+USAGE = 2
+"""Wrong usage, or a file that cannot be read at all."""
+CRASH = 70
+"""Our own bug."""

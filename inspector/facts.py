@@ -1,0 +1,265 @@
+"""Independent facts about one reading: what must hold if the bytes really are what a layout says.
+
+Structure is evidence only where it could have been otherwise: a type id that exists, a row of whole blocks, cells
+that count as they should. Skipped payload is no evidence.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from formats.bodies.attention import N_LAYER
+from formats.bodies.cells import N_SEQ
+from formats.bodies.dsv4 import DSV4_MAGIC
+from formats.envelopes.tokens import PACKED_MARKER
+from formats.ggml_types import TYPES
+from inspector.decode import Decoding
+from inspector.node import Kind, Node, Rows, walk
+from inspector.sections import Section, sections
+
+_SAMPLE = 64
+_MOST_CELLS = 8
+"""What cells can weigh: a few that count as they should are evidence, a thousand are no more."""
+_LARGEST_ROTATION = 4096
+_TAG = 4
+_BLOCK_HEAD = struct.Struct("<iQ")
+_ELEMENT_BYTES = {t.id: t.block_bytes for t in TYPES if t.block_elements == 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that holds or fails at one place.
+
+    Attributes:
+        offset: where it is read.
+        path: of the node.
+        says: what should hold.
+        holds: whether it does.
+        actual: what is there instead, for a fact that fails.
+        weight: how much it counts.
+    """
+
+    offset: int
+    path: str
+    says: str
+    holds: bool
+    actual: str = ""
+    weight: int = 1
+
+
+def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, ...]:
+    """The facts of a reading, in file order.
+
+    Args:
+        decoding: the reading.
+        peek: reads so many bytes at an offset.
+    """
+    found = [*_head(decoding), *_tokens(decoding.root), *_tagged(decoding.root)]
+    parts = sections(decoding.root)
+    for part in parts:
+        found += _section(part)
+        if part.k and not part.has_values and part.kind != "dsv4":
+            found += _no_values(part, peek(part.span.stop, _BLOCK_HEAD.size))
+    found += _composition(decoding.layout.memory, parts)
+    return tuple(sorted(found, key=lambda fact: fact.offset))
+
+
+def score(found: tuple[Fact, ...]) -> int:
+    """How much speaks for a reading: what holds less what fails.
+
+    All facts count, not only those before the first that fails: one damaged word leaves the rest as good as it was,
+    while a wrong layout derails and finds little that holds afterwards.
+    """
+    return sum(fact.weight if fact.holds else -fact.weight for fact in found)
+
+
+def _fact(node: Node, path: str, says: str, holds: object, actual: object = "") -> Fact:
+    return Fact(node.span.start, path, says, bool(holds), "" if holds else str(actual))
+
+
+def _head(decoding: Decoding) -> Iterator[Fact]:
+    layout, root = decoding.layout, decoding.root
+    if (node := root.get("magic")) is not None and layout.magic:
+        yield _fact(node, "magic", f"magic {layout.magic!r}", node.meaning is not None, node.value)
+    if (node := root.get("version")) is not None and layout.version is not None:
+        yield _fact(
+            node, "version", f"version {layout.version}", node.value == layout.version, node.value
+        )
+    if (node := root.get("size_t_size")) is not None:
+        yield _fact(
+            node, "size_t_size", "a size_t of 4 or 8 bytes", node.value in (4, 8), node.value
+        )
+
+
+def _tokens(root: Node) -> Iterator[Fact]:
+    tokens = root.get("tokens")
+    if tokens is None or tokens.kind is not Kind.RECORD:
+        return
+    for name, expected in (("marker", PACKED_MARKER), ("version", 1)):
+        if (node := tokens.get(name)) is not None:
+            yield _fact(
+                node, f"tokens.{name}", f"{name} {expected}", node.value == expected, node.value
+            )
+    if (node := tokens.get("padding")) is not None:
+        yield _fact(
+            node,
+            "tokens.padding",
+            "at most three bytes of padding",
+            len(node.span) < 4,
+            len(node.span),
+        )
+
+
+def _tagged(root: Node) -> Iterator[Fact]:
+    if (block := root.get("dsv4")) is not None:
+        for name, expected in (("magic", DSV4_MAGIC), ("version", 1)):
+            if (node := block.get(name)) is not None:
+                holds = node.value == expected
+                actual = "" if holds else str(node.value)
+                yield Fact(
+                    node.span.start, f"dsv4.{name}", f"{name} {expected}", holds, actual, _TAG
+                )
+
+
+def _section(section: Section) -> Iterator[Fact]:
+    path = section.path
+    if (node := section.node.get("n_stream")) is not None:
+        yield _fact(
+            node,
+            f"{path}.n_stream",
+            f"1 to {N_SEQ} streams",
+            1 <= section.n_stream <= N_SEQ,
+            section.n_stream,
+        )
+    for at, node in walk(section.node, path):
+        name = node.name
+        if isinstance(node.value, Rows) and len(node.value):
+            yield from _cells(node, at, node.value)
+        elif name in ("v_trans", "qnext_state", "dsa_indexer_state", "present", "has_index"):
+            yield _fact(node, at, "0 or 1", node.value in (0, 1), node.value)
+        elif name == "v_state":
+            yield _fact(node, at, "0, 1 or 2", node.value in (0, 1, 2), node.value)
+        elif name == "n_layer":
+            good = 1 <= int(str(node.value)) <= N_LAYER or section.path.startswith("dsv4")
+            yield _fact(node, at, f"1 to {N_LAYER} layers", good, node.value)
+        elif name == "s_trans":
+            yield _fact(node, at, "0", node.value == 0, node.value)
+        elif name in ("n_rot_k", "n_rot_v"):
+            size = node.value if isinstance(node.value, int) else -1
+            good = size == 0 or (size & (size - 1) == 0 and 2 <= size <= _LARGEST_ROTATION)
+            yield _fact(node, at, "0 or a power of two", good, size)
+    for block in section.blocks:
+        found = block.readings
+        whole = bool(found) or block.row_bytes == 0
+        if block.element_bytes:
+            whole = any(
+                t.block_elements == 1 and t.block_bytes == block.element_bytes for t in found
+            )
+        if section.kind == "recurrent":
+            whole = whole and block.type_id == 0
+        says = "a known type, and a row of whole blocks of it"
+        actual = f"type {block.type_id}, row of {block.row_bytes} bytes"
+        yield Fact(block.span.start, block.path, says, whole, "" if whole else actual)
+
+
+def _no_values(section: Section, following: bytes) -> Iterator[Fact]:
+    """A cache without values is not followed by what opens a block of values like its keys."""
+    if len(following) < _BLOCK_HEAD.size:
+        return
+    type_id, row_bytes = _BLOCK_HEAD.unpack(following)
+    last = section.k[-1]
+    element, channels = row_bytes & 0xFFFFFFFF, row_bytes >> 32
+    transposed = channels > 1 and element == _ELEMENT_BYTES.get(type_id)
+    if (type_id, row_bytes) == (last.type_id, last.row_bytes) or transposed:
+        where, actual = section.span.stop, f"a block of type {type_id}"
+        yield Fact(where, section.path, "no values behind the keys", False, actual, _MOST_CELLS)
+
+
+def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
+    import numpy as np
+
+    names = [name for name, _ in rows.fields]
+    if "pos" not in names:
+        return
+    sample = np.concatenate([rows.first(_SAMPLE), rows.last(_SAMPLE)])
+    pos, n_seq_id = sample["pos"].astype(np.int64), sample["n_seq_id"].astype(np.int64)
+    if rows.ragged:
+        what, good = "n_seq_id of at least 1", (n_seq_id >= 1) & (n_seq_id <= N_SEQ)
+    else:
+        expected = int("seq_id" in names)
+        what, good = f"n_seq_id {expected}", n_seq_id == expected
+    where, says = f"{path}.n_seq_id", f"{what} in every cell"
+    if n_good := int(good.sum()):
+        yield Fact(node.span.start, where, says, holds=True, weight=min(n_good, _MOST_CELLS))
+    if n_bad := len(good) - n_good:
+        actual = str(n_seq_id[~good][0])
+        yield Fact(node.span.start, where, says, False, actual, min(n_bad, _MOST_CELLS))
+    if "x" in names and np.count_nonzero(sample["x"].astype(np.int64) == pos) * 2 >= len(sample):
+        yield _fact(node, f"{path}.x", "x equal to pos", holds=True)
+    yield _fact(
+        node, f"{path}.pos", "positions that are not negative", bool((pos >= 0).all()), pos.min()
+    )
+
+
+def _composition(memory: str, parts: tuple[Section, ...]) -> Iterator[Fact]:
+    by_kind = {part.kind: part for part in reversed(parts)}
+    attention, recurrent = by_kind.get("attention"), by_kind.get("recurrent")
+    for part in parts:
+        if part.kind != "recurrent" and not part.has_values and memory not in ("dsv4",):
+            yield _fact(
+                part.node,
+                part.path,
+                "keys that show that there are no values",
+                bool(part.k) or not part.cells,
+            )
+    if memory in ("kv", "iswa") and attention is not None:
+        yield from _holds_a_past(attention)
+    if memory == "recurrent" and recurrent is not None:
+        sequences = _sequences(recurrent)
+        few = recurrent.cells <= sequences
+        yield _fact(
+            recurrent.node, recurrent.path, "one cell a sequence", few, f"{recurrent.cells} cells"
+        )
+    if memory == "hybrid-ple" and recurrent is not None:
+        history = any(node.name == "ple_row_size" for _, node in walk(recurrent.node))
+        yield _fact(recurrent.node, recurrent.path, "an n-gram embedding history", history)
+    if memory in ("dsa", "dsa-iswa", "msa") and "indexer" in by_kind:
+        index = by_kind["indexer"]
+        yield _fact(index.node, index.path, "layers with an indexer", bool(index.k))
+    if memory == "msa" and attention is not None and "indexer" in by_kind:
+        yield from _indexer_with_values(attention, by_kind["indexer"])
+
+
+def _holds_a_past(attention: Section) -> Iterator[Fact]:
+    """An attention cache keeps a cell for every position; a lone late cell with F32 rows is a recurrent state."""
+    late = attention.declared_cells == 1 and (attention.pos_min or 0) > 0
+    only_f32 = bool(attention.blocks) and all(block.type_id == 0 for block in attention.blocks)
+    if attention.declared_cells and attention.cells <= N_SEQ and only_f32:
+        late = late or ((attention.pos_min or 0) > 0 and attention.cells == _sequences(attention))
+    actual = f"{attention.cells} cells from position {attention.pos_min}" if late else ""
+    yield _fact(
+        attention.node, attention.path, "cells of the past", not (late and only_f32), actual
+    )
+
+
+def _sequences(section: Section) -> int:
+    """Sequences that own the cells; 1 for a seq save without ids."""
+    seen = {seq for table in section.tables for seq in table.items().tolist()}
+    return max(1, len(seen))
+
+
+def _indexer_with_values(attention: Section, index: Section) -> Iterator[Fact]:
+    smaller = max((b.row_bytes for b in index.k), default=0) < max(
+        (b.row_bytes for b in attention.k), default=0
+    )
+    yield _fact(index.node, index.path, "rows of one small head", smaller)
+    fewer = (index.n_layer or 0) < (attention.n_layer or 0)
+    yield _fact(index.node, index.path, "fewer layers than the attention cache", fewer)
+    yield _fact(
+        index.node,
+        index.path,
+        "as many cells as the attention cache",
+        index.cells == attention.cells,
+    )

@@ -1,0 +1,296 @@
+"""What a file is: every layout that could have written it is tried, the readings are ranked by what they explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from formats.layout import Layout
+from formats.layouts import LAYOUTS
+from inspector.builds import Interval, interval_of
+from inspector.decode import Decoding, decode
+from inspector.facts import Fact, facts, score
+from inspector.mend import Mend, Patched, single_mend
+from inspector.node import Kind, Node
+from inspector.source import Source
+from inspector.span import Span
+
+_FACTS_OF_A_DAMAGED_BLOB = 8
+"""Facts that bytes without a magic must show before they count as a damaged state."""
+
+
+_TAIL = 4096
+_WITHOUT_CONSEQUENCE = ("version", ".pos")
+"""Values that no writer writes but that leave the structure as it is."""
+_UNEXPLAINED = 2
+"""What it costs a reading to stop early, or to end before bytes that are not padding."""
+_ORDER = {layout.id: order for order, layout in enumerate(LAYOUTS)}
+
+
+class Verdict(StrEnum):
+    """How well a file is understood."""
+
+    RECOGNISED = "recognised"
+    """One reading explains every byte, or all up to a trailer that loaders ignore."""
+    AMBIGUOUS = "ambiguous"
+    """Several readings do, and they mean different things."""
+    DAMAGED = "damaged"
+    """The best reading stops early, or contradicts what its writer always writes."""
+    UNKNOWN = "unknown"
+    """No reading gets anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One layout applied to the file, and how it fared.
+
+    Attributes:
+        decoding: the tree.
+        facts: what speaks for and against it.
+        score: the sum of that, less something if it leaves bytes unexplained.
+        padded: whether nothing but zeros follows its end.
+        order: of the layout in the table, commoner ones first.
+    """
+
+    decoding: Decoding
+    facts: tuple[Fact, ...]
+    score: int
+    padded: bool
+    order: int
+
+    @property
+    def layout(self) -> Layout:
+        """What it was read as."""
+        return self.decoding.layout
+
+    @property
+    def failed(self) -> tuple[Fact, ...]:
+        """The facts that fail."""
+        return tuple(fact for fact in self.facts if not fact.holds)
+
+    @property
+    def sound(self) -> bool:
+        """Whether it explains every byte and no fact speaks against it."""
+        return self.decoding.complete and not self.failed
+
+    @property
+    def explains(self) -> bool:
+        """Whether it is sound but for its version word, its positions, and bytes behind its end."""
+        ended = self.decoding.ended and not self.decoding.stops
+        return ended and all(fact.path.endswith(_WITHOUT_CONSEQUENCE) for fact in self.failed)
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, bool, int, int]:
+        """Better readings have larger ranks."""
+        end = self.decoding.end
+        return (
+            self.sound,
+            self.explains and self.padded,
+            self.score,
+            self.decoding.ended,
+            end,
+            -self.order,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Identification:
+    """What a file is, and how sure that is.
+
+    Attributes:
+        verdict: how well it is understood.
+        reading: the best reading, its blobs decoded too; None if unknown.
+        competing: other readings that explain the file as well and mean something else.
+        rejected: the best reading of each other layout that was tried.
+        builds: when it can have been written.
+        writer: the program that wrote it, None if undecidable.
+        mend: the word with another value of which a damaged file would be whole, if there is one.
+    """
+
+    verdict: Verdict
+    reading: Reading | None
+    competing: tuple[Reading, ...]
+    rejected: tuple[Reading, ...]
+    builds: Interval
+    writer: str | None
+    mend: Mend | None
+
+    @property
+    def root(self) -> Node | None:
+        """The tree of the best reading."""
+        return self.reading.decoding.root if self.reading else None
+
+
+def identify(source: Source, span: Span | None = None, memory: str | None = None) -> Identification:
+    """Find out what `source` is.
+
+    Args:
+        source: the open file.
+        span: which bytes; the whole file if None.
+        memory: the memory type of the model it belongs to, if that is known: it settles ambiguities.
+
+    Returns:
+        The verdict with the best reading; never raises for what the bytes are.
+    """
+    span = span or source.whole()
+    readings: list[Reading] = []
+    for layouts in _stages(source, span):
+        readings += [_read(source, layout, span) for layout in layouts]
+        if any(reading.explains for reading in readings):
+            break
+    readings.sort(key=lambda reading: reading.rank, reverse=True)
+    mend = None
+    if readings and not readings[0].explains and (found := _one_word_away(source, readings, span)):
+        mended, mend = found
+        readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
+    if memory and any(reading.explains and reading.layout.memory == memory for reading in readings):
+        readings.sort(key=lambda reading: reading.layout.memory == memory, reverse=True)
+    if not readings or not _credible(readings[0]):
+        return Identification(
+            Verdict.UNKNOWN, None, (), tuple(readings), Interval(None, None), None, None
+        )
+    best = replace(readings[0], decoding=_with_blobs(source, readings[0].decoding))
+    others = readings[1:]
+    competing = tuple(other for other in others if memory is None and _competes(other, readings[0]))
+    verdict = Verdict.RECOGNISED
+    if not best.explains:
+        verdict = Verdict.DAMAGED
+    elif competing:
+        verdict = Verdict.AMBIGUOUS
+    rejected = tuple(other for other in others if other not in competing)
+    builds, writer = interval_of(best.decoding)
+    if verdict is Verdict.DAMAGED:
+        for other in others:
+            if (other.score, other.decoding.end) == (best.score, best.decoding.end):
+                builds = builds.hull(interval_of(other.decoding)[0])
+    return Identification(verdict, best, competing, rejected, builds, writer, mend)
+
+
+def _stages(source: Source, span: Span) -> Iterable[list[Layout]]:
+    """Layouts to try, the likeliest first: those of this magic and version, of this magic, of none, of another magic."""
+    head = source.read_at(span.start, min(16, len(span)))
+    version = int.from_bytes(head[4:8], "little") if len(head) >= 8 else None
+    marked = [
+        layout
+        for layout in LAYOUTS
+        if layout.magic and head.startswith(layout.magic[: max(1, len(head))])
+    ]
+    yield [layout for layout in marked if layout.version in (version, None)]
+    yield [layout for layout in marked if layout.version not in (version, None)]
+    if not marked:
+        yield [layout for layout in LAYOUTS if not layout.magic]
+    yield [
+        layout
+        for layout in LAYOUTS
+        if layout not in marked and layout.memory and layout.version == version
+    ]
+
+
+def _read(source: Source, layout: Layout, span: Span) -> Reading:
+    decoding = decode(source, layout, span)
+    tail = (
+        source.read_at(decoding.end, min(_TAIL, span.stop - decoding.end))
+        if decoding.ended
+        else b""
+    )
+    found = facts(decoding, source.read_at)
+    padded = not tail.strip(b"\0")
+    points = score(found) - (0 if decoding.ended and padded else _UNEXPLAINED)
+    return Reading(decoding, found, points, padded, _ORDER[layout.id])
+
+
+def _one_word_away(
+    source: Source, readings: list[Reading], span: Span
+) -> tuple[Layout, Mend] | None:
+    """The layout, and the word with which the file would be whole under it."""
+    best: tuple[int, Layout, Mend] | None = None
+    for reading in readings:
+        layout, stops = reading.layout, reading.decoding.stops
+        if any(fact.path in ("magic", "version") for fact in reading.failed):
+            continue
+        trouble = min(
+            [fact.offset for fact in reading.failed] + [stop.offset for stop in stops]
+            or [reading.decoding.end]
+        )
+
+        def whole(mend: Mend, layout: Layout = layout) -> int | None:
+            patched = _read(Patched(source, mend), layout, span)
+            return patched.score if patched.sound else None
+
+        found = single_mend(reading.decoding.root, trouble, whole)
+        if found and (best is None or found[0] > best[0]):
+            best = found[0], layout, found[1]
+    return best[1:] if best else None
+
+
+def _credible(reading: Reading) -> bool:
+    layout = reading.layout
+    if layout.magic and reading.facts and reading.facts[0].holds:
+        return True
+    return reading.sound or reading.score >= _FACTS_OF_A_DAMAGED_BLOB
+
+
+def _competes(other: Reading, best: Reading) -> bool:
+    """Whether another reading is as good and means something else; an empty state shows no difference."""
+    if not (other.sound and best.sound and other.score >= best.score):
+        return False
+    return other.layout.memory != best.layout.memory and any(
+        node.kind is Kind.TABLE and len(node.span) for node in _below(best.decoding.root)
+    )
+
+
+def _below(node: Node) -> Iterable[Node]:
+    for child in node.children:
+        if child.name != "tokens":
+            yield child
+            yield from _below(child)
+
+
+def _with_blobs(source: Source, decoding: Decoding) -> Decoding:
+    """The same reading with the states inside its checkpoints decoded as deeply as the file itself."""
+    blobs = _Blobs(source, decoding.layout)
+    root = blobs.graft(decoding.root)
+    return replace(decoding, root=root)
+
+
+class _Blobs:
+    """Decodes the blobs of one list; what fitted the last one is tried first on the next."""
+
+    def __init__(self, source: Source, outer: Layout) -> None:
+        self._source = source
+        writer = "ik_llama.cpp" if outer.writer == "ik_llama.cpp" else "llama.cpp"
+        self._layouts = [
+            layout
+            for layout in LAYOUTS
+            if layout.format == "blob" and layout.writer in (writer, None)
+        ]
+
+    def graft(self, node: Node) -> Node:
+        """The node with every blob below it replaced by its tree."""
+        if node.kind is Kind.PAYLOAD:
+            return (
+                self._decoded(node) if node.role in ("blob", "draft") and len(node.span) else node
+            )
+        if not node.children:
+            return node
+        children = tuple(self.graft(child) for child in node.children)
+        return node if children == node.children else replace(node, children=children)
+
+    def _decoded(self, node: Node) -> Node:
+        best: Reading | None = None
+        head = self._source.read_at(node.span.start, 4)
+        for layout in self._layouts:
+            if layout.magic and not head.startswith(layout.magic):
+                continue
+            reading = _read(self._source, layout, node.span)
+            if best is None or reading.rank > best.rank:
+                best = reading
+            if reading.sound:
+                break
+        if best is None or not _credible(best):
+            return node
+        self._layouts.sort(key=lambda layout: layout is not best.layout)
+        tree = best.decoding.root
+        facts_of = {"layout": best.layout.id, "sound": best.sound, "ended": best.decoding.ended}
+        return replace(node, kind=Kind.RECORD, children=tree.children, facts=facts_of)

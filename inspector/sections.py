@@ -1,0 +1,284 @@
+"""The memory sections of a tree, as plain facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from formats.ggml_types import ABSENT, GgmlType, readings
+from inspector.node import Node, Rows, walk
+from inspector.span import Span
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_ROLES = ("attention", "swa", "indexer", "recurrent", "dsv4")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One stored tensor of one layer.
+
+    Attributes:
+        path: of its record.
+        type_id: ggml type id.
+        row_bytes: bytes that one cell occupies.
+        n_cells: rows.
+        span: its record, header included.
+        data: the tensor bytes; None if parsing stopped before or inside.
+        element_bytes: bytes of one element if stored channel by channel, else 0.
+    """
+
+    path: str
+    type_id: int
+    row_bytes: int
+    n_cells: int
+    span: Span
+    data: Span | None
+    element_bytes: int = 0
+
+    @property
+    def readings(self) -> tuple[GgmlType, ...]:
+        """The types that the id can mean for this row size."""
+        return readings(self.type_id, self.row_bytes)
+
+    @property
+    def type_name(self) -> str:
+        """The most likely type's name, or `type 77` for an unknown one."""
+        found = self.readings
+        return found[0].name if found else f"type {self.type_id}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the payload.
+
+    Attributes:
+        kind: attention, swa, recurrent, indexer or dsv4.
+        path: of its record.
+        node: its record.
+        n_stream: cell arrays, 1 where the format has no such word.
+        tables: the cell records of every non-empty stream.
+        streams: the index of the stream that each of `tables` belongs to.
+        cell_ext: bytes of the cell extension.
+        v_trans: the stored word of the first non-empty stream, or None if the format or the section has none.
+        n_layer: the stored word, or None.
+        k, v, r, s: stored blocks in file order.
+        has_values: whether the layout has V blocks.
+        declared_cells: the sum of the stored counts, which exceed `cells` when the file is damaged.
+    """
+
+    kind: str
+    path: str
+    node: Node
+    n_stream: int
+    tables: tuple[Rows, ...]
+    streams: tuple[int, ...]
+    cell_ext: int
+    v_trans: int | None
+    n_layer: int | None
+    k: tuple[Block, ...]
+    v: tuple[Block, ...]
+    r: tuple[Block, ...]
+    s: tuple[Block, ...]
+    has_values: bool
+    declared_cells: int
+
+    @property
+    def span(self) -> Span:
+        """Its bytes."""
+        return self.node.span
+
+    @property
+    def cells(self) -> int:
+        """Cells of all streams."""
+        return sum(len(table) for table in self.tables)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """All stored blocks."""
+        return self.k + self.v + self.r + self.s
+
+    @cached_property
+    def pos(self) -> NDArray[np.int64]:
+        """Positions of all cells in file order, shape `(cells,)`."""
+        import numpy as np
+
+        parts = [table.column("pos") for table in self.tables]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    @cached_property
+    def pos_min(self) -> int | None:
+        """Lowest position, None without cells."""
+        return int(self.pos.min()) if len(self.pos) else None
+
+    @cached_property
+    def pos_max(self) -> int | None:
+        """Highest position, None without cells."""
+        return int(self.pos.max()) if len(self.pos) else None
+
+
+def sections(root: Node) -> tuple[Section, ...]:
+    """The sections of a state in file order; those inside checkpoints are not among them."""
+    return tuple(_section(path, node) for path, node in _section_nodes(root))
+
+
+def _section_nodes(root: Node, path: str = "") -> Iterator[tuple[str, Node]]:
+    for at, node in walk(root, path):
+        if node.role in _ROLES and not at.startswith(("records", "appendix")):
+            yield at, node
+
+
+def _section(path: str, node: Node) -> Section:
+    if node.role == "recurrent":
+        return _recurrent(path, node)
+    if node.role == "dsv4":
+        return _dsv4(path, node)
+    streams = node.get("streams")
+    bodies = streams.children if streams is not None else (node,)
+    prefix = f"{path}.streams" if streams is not None else path
+    tables, owners, k, v = [], [], [], []
+    v_trans = n_layer = None
+    for index, body in enumerate(bodies):
+        at = f"{prefix}[{index}]" if streams is not None else path
+        rows = body.rows("cells")
+        if rows is not None and len(rows):
+            tables.append(rows)
+            owners.append(index)
+        if v_trans is None and (flag := body.get("v_trans") or body.get("v_state")) is not None:
+            v_trans, n_layer = int(str(flag.value)), _optional(body, "n_layer")
+        k += list(_blocks(body, at, "k"))
+        v += list(_blocks(body, at, "v"))
+        k += list(_blocks(body, at, "index"))
+    return Section(
+        kind=node.role,
+        path=path,
+        node=node,
+        n_stream=node.number("n_stream", 1),
+        tables=tuple(tables),
+        streams=tuple(owners),
+        cell_ext=node.facts.get("cell_ext", 0),
+        v_trans=v_trans,
+        n_layer=n_layer,
+        k=tuple(k),
+        v=tuple(v),
+        r=(),
+        s=(),
+        has_values=bool(node.facts.get("values", True)),
+        declared_cells=sum(body.number("cell_count") for body in bodies),
+    )
+
+
+def _optional(node: Node, name: str) -> int | None:
+    child = node.get(name)
+    return child.value if child is not None and isinstance(child.value, int) else None
+
+
+def _blocks(body: Node, at: str, name: str) -> Iterator[Block]:
+    series = body.get(name)
+    n_cells = body.number("cell_count")
+    prefix = "v" if name == "v" else "k"
+    for child in series.children if series is not None else ():
+        type_id = _optional(child, f"{prefix}_type")
+        if type_id is None or type_id == ABSENT:
+            continue
+        element = child.number(f"{prefix}_size_el")
+        row = (
+            element * child.number("n_embd_v_gqa")
+            if element
+            else child.number(f"{prefix}_size_row")
+        )
+        data = child.get("data")
+        yield Block(
+            path=f"{at}.{name}{child.name}",
+            type_id=type_id,
+            row_bytes=row,
+            n_cells=n_cells,
+            span=child.span,
+            data=data.span if data is not None else None,
+            element_bytes=element,
+        )
+
+
+def _recurrent(path: str, node: Node) -> Section:
+    series = node.get("blocks")
+    found = (
+        []
+        if series is None
+        else list(_recurrent_blocks(series, f"{path}.blocks", node.number("cell_count")))
+    )
+    half = len(found) // 2
+    rows = node.rows("cells")
+    return Section(
+        kind="recurrent",
+        path=path,
+        node=node,
+        n_stream=1,
+        tables=(rows,) if rows is not None and len(rows) else (),
+        streams=(0,) if rows is not None and len(rows) else (),
+        cell_ext=0,
+        v_trans=_optional(node, "s_trans"),
+        n_layer=_optional(node, "n_layer"),
+        k=(),
+        v=(),
+        r=tuple(found[:half]),
+        s=tuple(found[half:]),
+        has_values=False,
+        declared_cells=node.number("cell_count"),
+    )
+
+
+def _recurrent_blocks(series: Node, at: str, n_cells: int) -> Iterator[Block]:
+    for child in series.children:
+        if (type_id := _optional(child, "type")) is None:
+            continue
+        data = child.get("data")
+        yield Block(
+            path=at + child.name,
+            type_id=type_id,
+            row_bytes=child.number("row_size"),
+            n_cells=n_cells,
+            span=child.span,
+            data=data.span if data is not None else None,
+        )
+
+
+def _dsv4(path: str, node: Node) -> Section:
+    layers = node.get("layers")
+    found = []
+    for child in layers.children if layers is not None else ():
+        for name in ("keys", "kv", "score"):
+            tensor = child.get(name)
+            if tensor is None or (type_id := _optional(tensor, "type")) is None:
+                continue
+            data = tensor.get("data")
+            found.append(
+                Block(
+                    path=f"{path}.layers{child.name}.{name}",
+                    type_id=type_id,
+                    row_bytes=tensor.number("row_size"),
+                    n_cells=tensor.number("rows") * node.number("ns", 1),
+                    span=tensor.span,
+                    data=data.span if data is not None else None,
+                )
+            )
+    return Section(
+        kind="dsv4",
+        path=path,
+        node=node,
+        n_stream=node.number("ns", 1),
+        tables=(),
+        streams=(),
+        cell_ext=0,
+        v_trans=None,
+        n_layer=_optional(node, "n_layer"),
+        k=tuple(found),
+        v=(),
+        r=(),
+        s=(),
+        has_values=False,
+        declared_cells=node.number("n_rows", node.number("state_size")),
+    )
