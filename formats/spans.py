@@ -98,6 +98,14 @@ class Trace(Protocol):
         """How many records and series are open."""
         ...
 
+    def recall(self, name: str, cursor: Cursor, doc: str, con: Record) -> Container | None:
+        """The values of `con` if it was read here before; then the cursor stands behind it."""
+        ...
+
+    def remember(self, start: int, cursor: Cursor, con: Record, values: Container) -> None:
+        """Keep what `con` read from `start` up to the cursor."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
@@ -250,10 +258,14 @@ class Record(Span):
         self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str
     ) -> Container:
         """Read the members in order; returns their values."""
-        own = Container(_=scope, _cursor=cursor)
-        trace.enter(name, cursor.offset, doc, self)
+        if self.role and (known := trace.recall(name, cursor, doc, self)) is not None:
+            return known
+        own, start = Container(_=scope, _cursor=cursor), cursor.offset
+        trace.enter(name, start, doc, self)
         self._splice(self.members, cursor, own, trace)
         trace.leave(cursor.offset)
+        if self.role:
+            trace.remember(start, cursor, self, own)
         return own
 
     def _splice(
@@ -276,7 +288,7 @@ class Series(Span):
         count: how many items.
         item: what repeats.
         at_most: the most items that are believed.
-        salvage: whether the items that do fit are read although the count says more; for lists in
+        salvage: whether the items that are there are read although the count says more; for lists in
             which every item makes sense alone.
     """
 
@@ -295,23 +307,20 @@ class Series(Span):
         """Read the items; returns their values."""
         count, left = evaluate(self.count, scope), cursor.wall - cursor.offset
         fitting = left // max(1, self.item.smallest)
-        possible = min(count, fitting, self.at_most)
-        if count < 0 or (possible < count and not self.salvage):
-            raise self._halted(cursor, trace, name, count, fitting)
+        if count < 0 or (count > fitting and not self.salvage):
+            raise trace.halted(name, StopReason.COUNT_EXCEEDS_FILE, cursor.offset, count, fitting)
+        possible = min(count, self.at_most)
+        if possible < count and not self.salvage:
+            raise trace.halted(name, StopReason.LIMIT, cursor.offset, count, self.at_most)
         trace.enter(name, cursor.offset, doc, self)
         values = []
         for index in range(possible):
             scope._index = index
             values.append(self.item.read(cursor, scope, trace, f"[{index}]", ""))
         if possible < count:
-            raise self._halted(cursor, trace, "", count, fitting)
+            raise trace.halted("", StopReason.LIMIT, cursor.offset, count, self.at_most)
         trace.leave(cursor.offset)
         return values
-
-    def _halted(self, cursor: Cursor, trace: Trace, name: str, count: int, fitting: int) -> Halted:
-        if count < 0 or count > fitting:
-            return trace.halted(name, StopReason.COUNT_EXCEEDS_FILE, cursor.offset, count, fitting)
-        return trace.halted(name, StopReason.LIMIT, cursor.offset, count, self.at_most)
 
 
 class Run(Span):
@@ -389,6 +398,7 @@ class Table(Span):
         self.at_most = at_most
         self.fields = row_fields(self.row)
         self.row_bytes: int = self.row.smallest
+        self.smallest = count * self.row_bytes if isinstance(count, int) else 0
 
     def read(self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str) -> int:
         """Step over the rows; returns their count."""
@@ -408,16 +418,15 @@ class Table(Span):
 class Values(Table):
     """A table of one scalar whose values later members need: these are read at once."""
 
-    def read(
-        self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str
-    ) -> tuple[int, ...]:
-        """Read the rows; returns their values."""
+    def read(self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str) -> Any:
+        """Read the rows; returns their values as a tuple."""
         start = cursor.offset
         super().read(cursor, scope, trace, name, doc)
         stop, cursor.offset = cursor.offset, start
         data = cursor.peek(stop - start)
         cursor.offset = stop
-        return tuple(value for (value,) in self.row.layout.iter_unpack(data))
+        whole = len(data) - len(data) % self.row_bytes
+        return tuple(value for (value,) in self.row.layout.iter_unpack(data[:whole]))
 
 
 class Ragged(Span):

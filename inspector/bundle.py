@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from inspector.source import Unreadable
+from inspector.checkpoints import CheckpointList, checkpoint_list, ik_list_of
+from inspector.containers import Container, ik_tokens
+from inspector.identify import Identification, Verdict, identify
+from inspector.source import Source, Unreadable, opened
 
 
 class Role(StrEnum):
@@ -109,6 +114,63 @@ class Bundle:
     role: Role | None
     state: File | None
     siblings: tuple[Companion, ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A companion that was looked into.
+
+    Attributes:
+        companion: the file.
+        source: the file, open.
+        identification: what it is; None for `.tokens.json`.
+        listing: the checkpoint list in it.
+        container: what a `.tokens.json` holds.
+    """
+
+    companion: Companion
+    source: Source
+    identification: Identification | None = None
+    listing: CheckpointList | None = None
+    container: Container | None = None
+
+
+_NOT_OPENED = (Role.LEFTOVER, Role.HIDDEN, Role.DRAFT, Role.SETTINGS)
+"""Of no known layout, or read by others."""
+
+
+@contextmanager
+def looked_into(companions: tuple[Companion, ...]) -> Iterator[tuple[Beside, ...]]:
+    """Open the companions whose contents checks need, for as long as the context lasts.
+
+    Those that the system does not give us are left out.
+    """
+    with ExitStack() as stack:
+        found = []
+        for companion in companions:
+            if companion.role not in _NOT_OPENED:
+                with suppress(Unreadable):
+                    source = stack.enter_context(opened(companion.file.path))
+                    found.append(_beside(companion, source))
+        yield tuple(found)
+
+
+def _beside(companion: Companion, source: Source) -> Beside:
+    if companion.role is Role.TOKENS:
+        return Beside(companion, source, container=ik_tokens(source))
+    identification, name = identify(source), companion.file.name
+    listing = None
+    if identification.reading is not None:
+        layout = identification.reading.layout
+        root = identification.reading.decoding.root
+        listing = checkpoint_list(root, name, layout.format, layout.version)
+    if (
+        listing is None
+        and companion.role is Role.CHECKPOINTS
+        and identification.verdict is Verdict.DAMAGED
+    ):
+        listing = ik_list_of(source, name)
+    return Beside(companion, source, identification, listing)
 
 
 def bundle(path: str | Path) -> Bundle:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
-from formats.layouts import LAYOUTS
-from formats.spans import Member, Series
+from formats.sidecars import ik, sckp
+from inspector.decode import Decoding, decode
 from inspector.node import Kind, Node, join, walk
 from inspector.sections import Section, sections
+from inspector.source import Source
 from inspector.span import Span
 
-_BLOB_PREFIX = "seq_id"
+_SCKP = sckp.ROWS[0]
+
+_LARGEST_DIGESTED = 8 << 20
+"""Bytes; about a second."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Blob:
         layout: the id of the layout that it was read as.
         sound: whether that layout explains every byte of it, and no fact speaks against it.
         ended: whether the bytes suffice for that layout.
-        prefixed: whether it begins with the eight bytes that upstream writes since b9049.
+        prefixed: whether it begins with the eight bytes that upstream writes from b9028 on.
         sections: the memory in it; paths are relative to the blob.
         span: its bytes.
         rest: bytes at its end that the layout does not explain.
@@ -102,6 +106,7 @@ class CheckpointList:
         count: records that it claims; None if the head is cut.
         records: those that are there, the last one perhaps cut.
         rest: bytes behind the last record, or behind what could be read of it.
+        decoded: whether its blobs were looked into.
     """
 
     carrier: str
@@ -112,8 +117,9 @@ class CheckpointList:
     count: int | None
     records: tuple[CheckpointRecord, ...]
     rest: Span | None
+    decoded: bool
 
-    @property
+    @cached_property
     def whole(self) -> tuple[CheckpointRecord, ...]:
         """The records that are complete."""
         return tuple(record for record in self.records if record.complete)
@@ -125,7 +131,13 @@ class CheckpointList:
 
 
 def checkpoint_list(
-    root: Node, carrier: str, family: str, version: int | None
+    root: Node,
+    carrier: str,
+    family: str,
+    version: int | None,
+    *,
+    at: str = "",
+    decoded: bool = True,
 ) -> CheckpointList | None:
     """The checkpoint list in a tree, or None if there is none.
 
@@ -134,12 +146,14 @@ def checkpoint_list(
         carrier: name of the file.
         family: format of the list: `sckp` for an appendix, else the layout's.
         version: version of the family.
+        at: path of `root` in the file.
+        decoded: whether the blobs in the tree were looked into, as `identify` does.
     """
-    found = next(((at, part) for at, part in walk(root) if part.role == "checkpoints"), None)
+    found = next((pair for pair in walk(root, at) if pair[1].role == "checkpoints"), None)
     if found is None:
         return None
     path, node = found
-    last = _last_member(family, version)
+    members: tuple[str, ...] = node.facts["record"]
     series = node.get("records")
     items = [child for child in series.children if child.children] if series is not None else []
     return CheckpointList(
@@ -150,11 +164,51 @@ def checkpoint_list(
         node=node,
         count=_number(node, "count"),
         records=tuple(
-            _record(item, join(path, f"records{item.name}"), carrier, family, version, index, last)
+            _record(
+                item, join(path, f"records{item.name}"), carrier, family, version, index, members
+            )
             for index, item in enumerate(items)
         ),
         rest=_rest(root, node),
+        decoded=decoded,
     )
+
+
+def appendix_of(source: Source, root: Node, name: str) -> CheckpointList | None:
+    """The checkpoints behind the payload of a state; also those whose magic alone is damaged.
+
+    Args:
+        source: the state, open.
+        root: its tree.
+        name: of the file.
+    """
+    if root.get("appendix") is not None:
+        return checkpoint_list(root, name, _SCKP.format, _SCKP.version)
+    rest = root.children[-1] if root.children else None
+    if rest is None or rest.kind is not Kind.GAP:
+        return None
+    decoding = decode(source, _SCKP, rest.span)
+    if not decoding.complete or decoding.root.number("version") != _SCKP.version:
+        return None
+    return _undecoded(decoding, name, at="appendix")
+
+
+def ik_list_of(source: Source, name: str) -> CheckpointList | None:
+    """The checkpoints in a file that is one of ik_llama.cpp's lists by its name.
+
+    Its first bytes are those of a state, so a damaged one cannot be told from a damaged state.
+    """
+    for layout in ik.ROWS:
+        if (found := decode(source, layout, source.whole())).root.number(
+            "version"
+        ) == layout.version:
+            return _undecoded(found, name)
+    return None
+
+
+def _undecoded(decoding: Decoding, name: str, at: str = "") -> CheckpointList | None:
+    layout = decoding.layout
+    return checkpoint_list(decoding.root, name, layout.format, layout.version, at=at, decoded=False)
 
 
 def records(
@@ -172,7 +226,7 @@ def _record(
     family: str,
     version: int | None,
     index: int,
-    last: str,
+    members: tuple[str, ...],
 ) -> CheckpointRecord:
     pos_max = _number(node, "pos_max")
     n_tokens = _number(node, "n_tokens")
@@ -196,7 +250,7 @@ def _record(
         data_tgt=_span(node, "data_tgt"),
         data_dft=_span(node, "data_dft"),
         data_spec=_span(node, "data_spec"),
-        complete=node.get(last) is not None,
+        complete=tuple(child.name for child in node.children) == members,
         blob=_blob(node, path),
     )
 
@@ -210,8 +264,8 @@ def _blob(record: Node, path: str) -> Blob | None:
         path=join(path, "data_tgt"),
         layout=node.facts["layout"],
         sound=node.facts["sound"],
-        ended=node.facts["ended"],
-        prefixed=node.get(_BLOB_PREFIX) is not None,
+        ended=node.facts.get("ended", node.facts["sound"]),
+        prefixed=node.get("seq_id") is not None,
         sections=sections(node),
         span=node.span,
         rest=rest.span if rest is not None and rest.kind is Kind.GAP else None,
@@ -234,12 +288,13 @@ def _span(node: Node, name: str) -> Span | None:
     return child.span if child is not None else None
 
 
-@cache
-def _last_member(family: str, version: int | None) -> str:
-    """The name of the last member of a record of this family: a record without it is cut."""
-    for layout in LAYOUTS:
-        if (layout.format, layout.version) == (family, version):
-            for declared in layout.record.members:
-                if isinstance(declared, Member) and isinstance(declared.con, Series):
-                    return str(declared.con.item.members[-1].name)
-    return "data_tgt"
+def fnv1a(data: bytes, basis: int = 0xCBF29CE484222325) -> int:
+    """FNV-1a of 64 bits."""
+    for byte in data:
+        basis = (basis ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return basis
+
+
+def digest_of(source: Source) -> int | None:
+    """FNV-1a of a whole file, which PKCL 2 stores; None if that would take more than a second."""
+    return fnv1a(source.read_at(0, source.size)) if source.size <= _LARGEST_DIGESTED else None

@@ -11,7 +11,7 @@ from formats.spans import Halted, Stop
 from inspector.node import Node
 from inspector.source import Cursor, Source
 from inspector.span import Span
-from inspector.trace import TreeTrace
+from inspector.trace import Memory, TreeTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,19 @@ class Decoding:
         return self.ended and not self.stops and self.end == self.root.span.stop
 
 
-def decode(source: Source, layout: Layout, span: Span) -> Decoding:
+def decode(source: Source, layout: Layout, span: Span, memory: Memory | None = None) -> Decoding:
     """Read `span` of `source` as `layout`. Never raises for what the bytes are.
 
     Args:
         source: the open file.
         layout: what to read it as.
         span: which bytes; nothing outside is looked at.
+        memory: sections of this source that other layouts have read; more are added.
 
     Returns:
         The tree of what was read, with the stop if it ended early.
     """
-    trace = TreeTrace(source)
+    trace = TreeTrace(source, {} if memory is None else memory)
     cursor = Cursor(source, span, layout.window)
     ended = True
     try:
@@ -57,5 +58,5 @@ def decode(source: Source, layout: Layout, span: Span) -> Decoding:
         end = cursor.offset
     except Halted as halted:
         trace.stops.append(halted.stop)
-        end, ended = halted.stop.offset, False
+        end, ended = cursor.offset, False
     return Decoding(layout, trace.finish(end, span), tuple(trace.stops), end, ended)

@@ -15,6 +15,7 @@ from formats.bodies.cells import N_SEQ
 from formats.bodies.dsv4 import DSV4_MAGIC
 from formats.envelopes.tokens import PACKED_MARKER
 from formats.ggml_types import TYPES
+from formats.layout import Layout
 from inspector.decode import Decoding
 from inspector.node import Kind, Node, Rows, walk
 from inspector.sections import Section, sections
@@ -24,6 +25,9 @@ _MOST_CELLS = 8
 """What cells can weigh: a few that count as they should are evidence, a thousand are no more."""
 _LARGEST_ROTATION = 4096
 _TAG = 4
+_VERSION = 2
+_MOST_RECORDS = 4096
+"""The largest limit of a known writer; a longer list is a slot file that looks like one."""
 _BLOCK_HEAD = struct.Struct("<iQ")
 _ELEMENT_BYTES = {t.id: t.block_bytes for t in TYPES if t.block_elements == 1}
 
@@ -62,7 +66,7 @@ def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, 
         found += _section(part)
         if part.k and not part.has_values and part.kind != "dsv4":
             found += _no_values(part, peek(part.span.stop, _BLOCK_HEAD.size))
-    found += _composition(decoding.layout.memory, parts)
+    found += _composition(decoding.layout, parts)
     return tuple(sorted(found, key=lambda fact: fact.offset))
 
 
@@ -84,9 +88,13 @@ def _head(decoding: Decoding) -> Iterator[Fact]:
     if (node := root.get("magic")) is not None and layout.magic:
         yield _fact(node, "magic", f"magic {layout.magic!r}", node.meaning is not None, node.value)
     if (node := root.get("version")) is not None and layout.version is not None:
-        yield _fact(
-            node, "version", f"version {layout.version}", node.value == layout.version, node.value
-        )
+        holds = node.value == layout.version
+        says, actual = f"version {layout.version}", "" if holds else str(node.value)
+        yield Fact(node.span.start, "version", says, holds, actual, _VERSION)
+    if root.role == "checkpoints" and (node := root.get("count")) is not None:
+        count = node.value if isinstance(node.value, int) else 0
+        says, actual = f"at most {_MOST_RECORDS} records", str(count)
+        yield Fact(node.span.start, "count", says, count <= _MOST_RECORDS, actual, _TAG)
     if (node := root.get("size_t_size")) is not None:
         yield _fact(
             node, "size_t_size", "a size_t of 4 or 8 bytes", node.value in (4, 8), node.value
@@ -183,6 +191,8 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
     names = [name for name, _ in rows.fields]
     if "pos" not in names:
         return
+    if "n_seq_id" not in names:
+        return
     sample = np.concatenate([rows.first(_SAMPLE), rows.last(_SAMPLE)])
     pos, n_seq_id = sample["pos"].astype(np.int64), sample["n_seq_id"].astype(np.int64)
     if rows.ragged:
@@ -203,7 +213,8 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
     )
 
 
-def _composition(memory: str, parts: tuple[Section, ...]) -> Iterator[Fact]:
+def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
+    memory = layout.memory
     by_kind = {part.kind: part for part in reversed(parts)}
     attention, recurrent = by_kind.get("attention"), by_kind.get("recurrent")
     for part in parts:
@@ -216,13 +227,18 @@ def _composition(memory: str, parts: tuple[Section, ...]) -> Iterator[Fact]:
             )
     if memory in ("kv", "iswa") and attention is not None:
         yield from _holds_a_past(attention)
+        if layout.format == "blob" and memory == "kv" and (attention.pos_min or 0) > 0:
+            says, actual = "cells from position 0 on", f"position {attention.pos_min}"
+            yield _fact(attention.node, attention.path, says, holds=False, actual=actual)
+    if memory in ("iswa-partial", "dsa-iswa-partial", "hybrid-iswa-partial") and "swa" in by_kind:
+        yield from _moved_window(by_kind["swa"], lone=recurrent is None)
     if memory == "recurrent" and recurrent is not None:
         sequences = _sequences(recurrent)
         few = recurrent.cells <= sequences
         yield _fact(
             recurrent.node, recurrent.path, "one cell a sequence", few, f"{recurrent.cells} cells"
         )
-    if memory == "hybrid-ple" and recurrent is not None:
+    if memory in ("hybrid-ple", "hybrid-ple-partial") and recurrent is not None:
         history = any(node.name == "ple_row_size" for _, node in walk(recurrent.node))
         yield _fact(recurrent.node, recurrent.path, "an n-gram embedding history", history)
     if memory in ("dsa", "dsa-iswa", "msa") and "indexer" in by_kind:
@@ -230,6 +246,13 @@ def _composition(memory: str, parts: tuple[Section, ...]) -> Iterator[Fact]:
         yield _fact(index.node, index.path, "layers with an indexer", bool(index.k))
     if memory == "msa" and attention is not None and "indexer" in by_kind:
         yield from _indexer_with_values(attention, by_kind["indexer"])
+
+
+def _moved_window(swa: Section, *, lone: bool) -> Iterator[Fact]:
+    """A window that does not begin at 0 shows what it is; beside a state it must."""
+    moved = (swa.pos_min or 0) > 0
+    if moved or not lone:
+        yield _fact(swa.node, swa.path, "a window that has moved", moved, f"position {swa.pos_min}")
 
 
 def _holds_a_past(attention: Section) -> Iterator[Fact]:

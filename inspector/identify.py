@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from formats.bodies.compositions import PARTIAL
+from formats.ggml_types import IK, UPSTREAM
 from formats.layout import Layout
-from formats.layouts import LAYOUTS
+from formats.layouts import all_layouts, marked_layouts, unmarked_layouts
 from inspector.builds import Interval, interval_of
 from inspector.decode import Decoding, decode
 from inspector.facts import Fact, facts, score
@@ -15,17 +17,20 @@ from inspector.mend import Mend, Patched, single_mend
 from inspector.node import Kind, Node
 from inspector.source import Source
 from inspector.span import Span
+from inspector.trace import Memory
 
 _FACTS_OF_A_DAMAGED_BLOB = 8
 """Facts that bytes without a magic must show before they count as a damaged state."""
 
 
+_BLOBS = ("blob", "draft")
 _TAIL = 4096
 _WITHOUT_CONSEQUENCE = ("version", ".pos")
 """Values that no writer writes but that leave the structure as it is."""
+_EXACT_END = 3
+"""What it is worth to a reading to end where the file ends."""
 _UNEXPLAINED = 2
 """What it costs a reading to stop early, or to end before bytes that are not padding."""
-_ORDER = {layout.id: order for order, layout in enumerate(LAYOUTS)}
 
 
 class Verdict(StrEnum):
@@ -50,14 +55,12 @@ class Reading:
         facts: what speaks for and against it.
         score: the sum of that, less something if it leaves bytes unexplained.
         padded: whether nothing but zeros follows its end.
-        order: of the layout in the table, commoner ones first.
     """
 
     decoding: Decoding
     facts: tuple[Fact, ...]
     score: int
     padded: bool
-    order: int
 
     @property
     def layout(self) -> Layout:
@@ -81,17 +84,11 @@ class Reading:
         return ended and all(fact.path.endswith(_WITHOUT_CONSEQUENCE) for fact in self.failed)
 
     @property
-    def rank(self) -> tuple[bool, bool, int, bool, int, int]:
-        """Better readings have larger ranks."""
-        end = self.decoding.end
-        return (
-            self.sound,
-            self.explains and self.padded,
-            self.score,
-            self.decoding.ended,
-            end,
-            -self.order,
-        )
+    def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
+        """Better readings have larger ranks; of equal ones the first in the table is the commonest."""
+        stamped = all(fact.path != "version" for fact in self.failed)
+        decoding = self.decoding
+        return self.sound, self.score, decoding.complete, stamped, decoding.ended, decoding.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,6 @@ class Identification:
         verdict: how well it is understood.
         reading: the best reading, its blobs decoded too; None if unknown.
         competing: other readings that explain the file as well and mean something else.
-        rejected: the best reading of each other layout that was tried.
         builds: when it can have been written.
         writer: the program that wrote it, None if undecidable.
         mend: the word with another value of which a damaged file would be whole, if there is one.
@@ -111,7 +107,6 @@ class Identification:
     verdict: Verdict
     reading: Reading | None
     competing: tuple[Reading, ...]
-    rejected: tuple[Reading, ...]
     builds: Interval
     writer: str | None
     mend: Mend | None
@@ -134,9 +129,14 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         The verdict with the best reading; never raises for what the bytes are.
     """
     span = span or source.whole()
+    sections_read: Memory = {}
+    tried: list[Decoding] = []
     readings: list[Reading] = []
     for layouts in _stages(source, span):
-        readings += [_read(source, layout, span) for layout in layouts]
+        tried += [decode(source, layout, span, sections_read) for layout in layouts]
+        readings = [_judged(source, decoding) for decoding in tried if decoding.complete]
+        if not any(reading.sound for reading in readings):
+            readings = [_judged(source, decoding) for decoding in tried]
         if any(reading.explains for reading in readings):
             break
     readings.sort(key=lambda reading: reading.rank, reverse=True)
@@ -147,9 +147,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     if memory and any(reading.explains and reading.layout.memory == memory for reading in readings):
         readings.sort(key=lambda reading: reading.layout.memory == memory, reverse=True)
     if not readings or not _credible(readings[0]):
-        return Identification(
-            Verdict.UNKNOWN, None, (), tuple(readings), Interval(None, None), None, None
-        )
+        return Identification(Verdict.UNKNOWN, None, (), Interval(None, None), None, None)
     best = replace(readings[0], decoding=_with_blobs(source, readings[0].decoding))
     others = readings[1:]
     competing = tuple(other for other in others if memory is None and _competes(other, readings[0]))
@@ -158,46 +156,43 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         verdict = Verdict.DAMAGED
     elif competing:
         verdict = Verdict.AMBIGUOUS
-    rejected = tuple(other for other in others if other not in competing)
     builds, writer = interval_of(best.decoding)
     if verdict is Verdict.DAMAGED:
         for other in others:
             if (other.score, other.decoding.end) == (best.score, best.decoding.end):
-                builds = builds.hull(interval_of(other.decoding)[0])
-    return Identification(verdict, best, competing, rejected, builds, writer, mend)
+                other_builds, other_writer = interval_of(other.decoding)
+                builds = builds.hull(other_builds)
+                writer = writer if other_writer == writer else None
+    return Identification(verdict, best, competing, builds, writer, mend)
 
 
 def _stages(source: Source, span: Span) -> Iterable[list[Layout]]:
-    """Layouts to try, the likeliest first: those of this magic and version, of this magic, of none, of another magic."""
+    """Layouts to try, the likeliest first.
+
+    Those of this magic and version, those of this magic, those without a magic, and in the end
+    those of other magics, in case the magic is the damage.
+    """
     head = source.read_at(span.start, min(16, len(span)))
     version = int.from_bytes(head[4:8], "little") if len(head) >= 8 else None
-    marked = [
-        layout
-        for layout in LAYOUTS
-        if layout.magic and head.startswith(layout.magic[: max(1, len(head))])
-    ]
-    yield [layout for layout in marked if layout.version in (version, None)]
-    yield [layout for layout in marked if layout.version not in (version, None)]
-    if not marked:
-        yield [layout for layout in LAYOUTS if not layout.magic]
+    marked = marked_layouts(head)
+    yield [layout for layout in marked if version is None or layout.version in (version, None)]
     yield [
-        layout
-        for layout in LAYOUTS
-        if layout not in marked and layout.memory and layout.version == version
+        layout for layout in marked if version is not None and layout.version not in (version, None)
     ]
+    if not marked:
+        yield list(unmarked_layouts())
+    others = (layout for layout in all_layouts() if layout.magic and layout not in marked)
+    yield [layout for layout in others if layout.memory and layout.version == version]
 
 
-def _read(source: Source, layout: Layout, span: Span) -> Reading:
-    decoding = decode(source, layout, span)
-    tail = (
-        source.read_at(decoding.end, min(_TAIL, span.stop - decoding.end))
-        if decoding.ended
-        else b""
-    )
+def _judged(source: Source, decoding: Decoding) -> Reading:
     found = facts(decoding, source.read_at)
+    left = decoding.root.span.stop - decoding.end
+    tail = source.read_at(decoding.end, min(_TAIL, left)) if decoding.ended else b""
     padded = not tail.strip(b"\0")
-    points = score(found) - (0 if decoding.ended and padded else _UNEXPLAINED)
-    return Reading(decoding, found, points, padded, _ORDER[layout.id])
+    points = score(found) + (_EXACT_END if decoding.complete else 0)
+    points -= 0 if decoding.ended and padded else _UNEXPLAINED
+    return Reading(decoding, found, points, padded)
 
 
 def _one_word_away(
@@ -215,13 +210,18 @@ def _one_word_away(
         )
 
         def whole(mend: Mend, layout: Layout = layout) -> int | None:
-            patched = _read(Patched(source, mend), layout, span)
+            patched = _patched(source, mend, layout, span)
             return patched.score if patched.sound else None
 
         found = single_mend(reading.decoding.root, trouble, whole)
         if found and (best is None or found[0] > best[0]):
             best = found[0], layout, found[1]
     return best[1:] if best else None
+
+
+def _patched(source: Source, mend: Mend, layout: Layout, span: Span) -> Reading:
+    patched = Patched(source, mend)
+    return _judged(patched, decode(patched, layout, span))
 
 
 def _credible(reading: Reading) -> bool:
@@ -259,19 +259,14 @@ class _Blobs:
 
     def __init__(self, source: Source, outer: Layout) -> None:
         self._source = source
-        writer = "ik_llama.cpp" if outer.writer == "ik_llama.cpp" else "llama.cpp"
-        self._layouts = [
-            layout
-            for layout in LAYOUTS
-            if layout.format == "blob" and layout.writer in (writer, None)
-        ]
+        self._writers = (IK,) if outer.writer == IK else (UPSTREAM, None)
+        self._memory = PARTIAL.get(outer.memory, outer.memory)
+        self._last: Layout | None = None
 
     def graft(self, node: Node) -> Node:
         """The node with every blob below it replaced by its tree."""
         if node.kind is Kind.PAYLOAD:
-            return (
-                self._decoded(node) if node.role in ("blob", "draft") and len(node.span) else node
-            )
+            return self._decoded(node) if node.role in _BLOBS and len(node.span) else node
         if not node.children:
             return node
         children = tuple(self.graft(child) for child in node.children)
@@ -279,18 +274,26 @@ class _Blobs:
 
     def _decoded(self, node: Node) -> Node:
         best: Reading | None = None
-        head = self._source.read_at(node.span.start, 4)
-        for layout in self._layouts:
-            if layout.magic and not head.startswith(layout.magic):
-                continue
-            reading = _read(self._source, layout, node.span)
+        for layout in self._candidates(node):
+            reading = _judged(self._source, decode(self._source, layout, node.span))
             if best is None or reading.rank > best.rank:
                 best = reading
             if reading.sound:
                 break
         if best is None or not _credible(best):
             return node
-        self._layouts.sort(key=lambda layout: layout is not best.layout)
+        self._last = best.layout
         tree = best.decoding.root
         facts_of = {"layout": best.layout.id, "sound": best.sound, "ended": best.decoding.ended}
         return replace(node, kind=Kind.RECORD, children=tree.children, facts=facts_of)
+
+    def _candidates(self, node: Node) -> list[Layout]:
+        head = self._source.read_at(node.span.start, min(4, len(node.span)))
+        found = [
+            layout
+            for layout in marked_layouts(head) or unmarked_layouts()
+            if layout.format == "blob" and layout.writer in self._writers
+        ]
+        return sorted(
+            found, key=lambda layout: (layout is not self._last, layout.memory != self._memory)
+        )

@@ -185,18 +185,17 @@ def _blocks(body: Node, at: str, name: str) -> Iterator[Block]:
         type_id = _optional(child, f"{prefix}_type")
         if type_id is None or type_id == ABSENT:
             continue
-        element = child.number(f"{prefix}_size_el")
-        row = (
-            element * child.number("n_embd_v_gqa")
-            if element
-            else child.number(f"{prefix}_size_row")
-        )
         data = child.get("data")
+        element = child.number(f"{prefix}_size_el")
+        row = child.number(f"{prefix}_size_row")
+        if element:  # ggsq 1 has the number of channels in front of all layers, for layer 0
+            channels = child.number("n_embd_v_gqa", body.number("n_embd_v_gqa"))
+            row = len(data.span) // n_cells if data is not None and n_cells else element * channels
         yield Block(
             path=f"{at}.{name}{child.name}",
             type_id=type_id,
             row_bytes=row,
-            n_cells=n_cells,
+            n_cells=len(data.span) // row if data is not None and row else n_cells,
             span=child.span,
             data=data.span if data is not None else None,
             element_bytes=element,
@@ -204,6 +203,8 @@ def _blocks(body: Node, at: str, name: str) -> Iterator[Block]:
 
 
 def _recurrent(path: str, node: Node) -> Section:
+    if node.get("s") is not None:
+        return _rows_of_sequences(path, node)
     series = node.get("blocks")
     found = (
         []
@@ -244,6 +245,44 @@ def _recurrent_blocks(series: Node, at: str, n_cells: int) -> Iterator[Block]:
             span=child.span,
             data=data.span if data is not None else None,
         )
+
+
+def _rows_of_sequences(path: str, node: Node) -> Section:
+    """The recurrent part of ik_llama.cpp: a row per sequence, no cells, the state in one piece."""
+    states = node.get("s")
+    assert states is not None
+    found = []
+    for child in states.children:
+        type_id, data = _optional(child, "s_type"), child.get("data")
+        if type_id is None or type_id == ABSENT:
+            continue
+        found.append(
+            Block(
+                path=f"{path}.s{child.name}",
+                type_id=type_id,
+                row_bytes=child.number("s_size_row"),
+                n_cells=child.number("s_rows"),
+                span=child.span,
+                data=data.span if data is not None else None,
+            )
+        )
+    return Section(
+        kind="recurrent",
+        path=path,
+        node=node,
+        n_stream=1,
+        tables=(),
+        streams=(),
+        cell_ext=0,
+        v_trans=None,
+        n_layer=None,
+        k=(),
+        v=(),
+        r=(),
+        s=tuple(found),
+        has_values=False,
+        declared_cells=max((block.n_cells for block in found), default=0),
+    )
 
 
 def _dsv4(path: str, node: Node) -> Section:

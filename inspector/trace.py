@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from construct import Container
+
 from formats.spans import (
+    Cursor,
     Halted,
     Payload,
     Ragged,
@@ -35,6 +38,13 @@ class _Open:
     children: list[Node] = field(default_factory=list)
 
 
+Memory = dict[tuple[int, int, int], tuple[Node, Container]]
+"""Sections that were read: (declaration, start, wall) -> tree and values.
+
+Many layouts begin with the same section; it is read once for all of them.
+"""
+
+
 class TreeTrace:
     """The `Trace` of `formats.spans` that keeps everything as nodes.
 
@@ -42,8 +52,9 @@ class TreeTrace:
         stops: every stop so far, in file order.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, memory: Memory) -> None:
         self._source = source
+        self._memory = memory
         self._open: list[_Open] = [_Open("", Kind.RECORD, 0, "", "", {})]
         self.stops: list[Stop] = []
 
@@ -121,6 +132,20 @@ class TreeTrace:
     def depth(self) -> int:
         """How many records and series are open."""
         return len(self._open)
+
+    def recall(self, name: str, cursor: Cursor, doc: str, con: Record) -> Container | None:
+        """The values of `con` if it was read here before; then the cursor stands behind it."""
+        if (kept := self._memory.get((id(con), cursor.offset, cursor.wall))) is None:
+            return None
+        node, values = kept
+        self._open[-1].children.append(replace(node, name=name, doc=doc))
+        cursor.offset = node.span.stop
+        return values
+
+    def remember(self, start: int, cursor: Cursor, con: Record, values: Container) -> None:
+        """Keep what `con` read from `start` up to the cursor."""
+        node = self._open[-1].children[-1]
+        self._memory[id(con), start, cursor.wall] = node, values
 
     def finish(self, end: int, span: Span) -> Node:
         """Close everything at `end`; what follows up to the end of `span` is a gap. Returns the root."""

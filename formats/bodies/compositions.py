@@ -1,12 +1,14 @@
 """Which sections a memory type stores, in which order; and the dialects in which they were written.
 
-Source: ggml-org/llama.cpp b10587, src/llama-model.cpp `llama_model::create_memory` and the `state_write` of each memory class.
+Source: ggml-org/llama.cpp b10587, src/llama-model.cpp `llama_model::create_memory` and the
+`state_write` of each memory class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from formats.bodies.attention import attention_cache
@@ -14,7 +16,7 @@ from formats.bodies.cells import anonymous_cells, full_cells, seq_cells
 from formats.bodies.dsv4 import dsv4_memory
 from formats.bodies.recurrent import recurrent_state
 from formats.provenance import Origin
-from formats.spans import Span
+from formats.spans import Record, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,10 @@ FULL_FLAT = Dialect(full_cells, full_cells, streams=False, tells=(_NO_STREAM,))
 FULL = Dialect(full_cells, full_cells)
 """Full saves from b5913 on."""
 FULL_XY = Dialect(lambda: full_cells(8), full_cells, cell_ext=8, tells=(_XY,))
-"""Full saves of M-RoPE models, b8215 to ggsn 9; builds before b8353 wrote but could not load them (PR #20273)."""
+"""Full saves of M-RoPE models, b8215 to ggsn 9.
+
+Builds before b8353 (PR #20273) wrote them but could not load them.
+"""
 FULL_XYT = Dialect(lambda: full_cells(12), full_cells, cell_ext=12, tells=(_XYT,))
 """Full saves of M-RoPE models, ggsn 10."""
 FULL_ROTATED = Dialect(full_cells, full_cells, rotation=True, tells=(_ROTATION,))
@@ -177,7 +182,7 @@ MEMORY: dict[str, tuple[str, tuple[tuple[str, tuple[str, bool], str], ...]]] = {
         (("recr", _WITH_HISTORY, "recurrent layers"),),
     ),
 }
-"""Memory type -> (what it is in words, its sections: member, (role, values or history), documentation).
+"""Memory type -> what it is in words, and its sections: member, (role, values or history), doc.
 
 Those called partial exist in memory and in checkpoints only, see PARTIAL.
 """
@@ -199,7 +204,11 @@ PARTIAL = {
     "hybrid-idx": "hybrid-ple-partial",
     "hybrid-idx-mla": "recurrent",
 }
-"""Memory type -> what PARTIAL_ONLY leaves of it; other types ignore the flag, dsv4 says so in its mode word."""
+"""Memory type -> what PARTIAL_ONLY leaves of it.
+
+Other types ignore the flag; dsv4 has a word for it. Since b6160 for iswa (PR #15293, as SWA_ONLY),
+since b6685 for those with recurrent state.
+"""
 
 _KEY_ONLY = "no V blocks behind the K blocks"
 _HISTORY = "a row size without a type word behind R blocks"
@@ -272,7 +281,8 @@ ORIGINS: dict[str, Origin] = {
 
 def tells(memory: str, dialect: Dialect) -> tuple[str, ...]:
     """What shows a memory of this type in this dialect."""
-    return (*_TELLS[memory], *(() if memory == "recurrent" else dialect.tells))
+    attends = memory in TAGGED or any(role != "recurrent" for _, (role, _), _ in MEMORY[memory][1])
+    return (*_TELLS[memory], *(dialect.tells if attends else ()))
 
 
 def described(memory: str) -> str:
@@ -298,14 +308,24 @@ def sections(memory: str, dialect: Dialect) -> tuple[Any, ...]:
     )
 
 
-def _section(role: str, flag: bool, dialect: Dialect) -> Any:
+def _section(role: str, flag: bool, dialect: Dialect) -> Record:
     if role == "recurrent":
-        return recurrent_state(dialect.recurrent_cells(), ple=flag)
+        return _recurrent(dialect.recurrent_cells, flag)
+    return _attention(role, flag, dialect)
+
+
+@cache
+def _attention(role: str, values: bool, dialect: Dialect) -> Record:
     return attention_cache(
         role,
         dialect.cells(),
         cell_ext=dialect.cell_ext,
         streams=dialect.streams,
         rotation=dialect.rotation,
-        values=flag,
+        values=values,
     )
+
+
+@cache
+def _recurrent(cells: Callable[[], Span], ple: bool) -> Record:
+    return recurrent_state(cells(), ple=ple)

@@ -160,21 +160,19 @@ _STATE_HEAD = (
     "s_size_row" / U64 * "bytes of the state of one sequence",
     "s_rows" / U32 * "sequences: 1 in a seq save, all slots in a full save",
 )
-_RECURRENT = Record(
-    "s"
-    / Series(
-        this._.attn.n_layer,
-        Record(
-            *_STATE_HEAD,
-            "data"
-            / Payload(this.s_rows * this.s_size_row)
-            * "the state, a row per sequence: convolution, then delta net with transposed heads",
-        ),
-        at_most=N_LAYER,
+
+
+def _recurrent() -> Record:
+    state = Record(
+        *_STATE_HEAD,
+        "data"
+        / Payload(this.s_rows * this.s_size_row)
+        * "the state, a row per sequence: convolution, then delta net with transposed heads",
     )
-    * "state by ascending layer",
-    role="recurrent",
-)
+    return Record(
+        "s" / Series(this._.attn.n_layer, state, at_most=N_LAYER) * "state by ascending layer",
+        role="recurrent",
+    )
 
 
 def _settle(heads: list[tuple[int, ...]], scope: Container) -> int | None:
@@ -183,40 +181,47 @@ def _settle(heads: list[tuple[int, ...]], scope: Container) -> int | None:
     return len(heads) if heads or partial else None
 
 
-_INDEXER = Record(
-    "k"
-    / Run(
-        Record(
-            "k_type" / GGML_TYPE * "ggml type id",
-            "k_size_row" / U64 * "bytes that one cell occupies in this layer",
-            "data"
-            / Payload(this.k_size_row * this._._.attn.cell_count)
-            * "indexer keys, a row per cell; zeros where sparse attention was off",
-        ),
-        ahead="<iQ",
-        plausible=lambda kind, row: kind != ABSENT and _opens_block(kind, row),
-        stride=lambda cursor, scope, kind, row: 12 + row * scope._.attn.cell_count,
-        settle=_settle,
-        at_most=lambda scope: min(scope._.attn.n_layer, N_LAYER),
+def _indexer() -> Record:
+    block = Record(
+        "k_type" / GGML_TYPE * "ggml type id",
+        "k_size_row" / U64 * "bytes that one cell occupies in this layer",
+        "data"
+        / Payload(this.k_size_row * this._._.attn.cell_count)
+        * "indexer keys, a row per cell; zeros where sparse attention was off",
     )
-    * "keys of the layers that own an indexer, by ascending layer; none in a partial state",
-    role="indexer",
-)
+    return Record(
+        "k"
+        / Run(
+            block,
+            ahead="<iQ",
+            plausible=lambda kind, row: kind != ABSENT and _opens_block(kind, row),
+            stride=lambda cursor, scope, kind, row: 12 + row * scope._.attn.cell_count,
+            settle=_settle,
+            at_most=lambda scope: min(scope._.attn.n_layer, N_LAYER),
+        )
+        * "keys of the layers that own an indexer, by ascending layer; none in a partial state",
+        role="indexer",
+    )
 
-_PANGU_MAGIC = "magic" / Scalar("I", {OPENPANGU_PARTIAL_STATE_MAGIC: "PAG1"}) * "0x50414731"
-_PANGU_POS = "pos" / LLAMA_POS * "last position that the state has seen"
-_PANGU_STATES = (
-    "s"
-    / Series(this._.attn.n_layer, Record(*_STATE_HEAD), at_most=N_LAYER)
-    * "state headers by ascending layer"
-)
-_PANGU_DATA = (
-    "data"
-    / Payload(lambda scope: sum(state.s_rows * state.s_size_row for state in scope.s))
-    * "convolution states of all layers one after another"
-)
-_PANGU = Record(_PANGU_MAGIC, _PANGU_POS, _PANGU_STATES, _PANGU_DATA, role="recurrent")
+
 _PANGU_AHEAD = Ahead("<I", lambda word: word == OPENPANGU_PARTIAL_STATE_MAGIC, "PAG1 comes next")
+
+
+def _pangu(*marker: Any) -> Record:
+    """The state of openPangu: all headers, then perhaps the indexer word, then all rows."""
+    return Record(
+        "magic" / Scalar("I", {OPENPANGU_PARTIAL_STATE_MAGIC: "PAG1"}) * "0x50414731",
+        "pos" / LLAMA_POS * "last position that the state has seen",
+        "s"
+        / Series(this._.attn.n_layer, Record(*_STATE_HEAD), at_most=N_LAYER)
+        * "state headers by ascending layer",
+        *marker,
+        "data"
+        / Payload(lambda scope: sum(state.s_rows * state.s_size_row for state in scope.s))
+        * "convolution states of all layers one after another",
+        role="recurrent",
+    )
+
 
 _DSV4 = Record(
     "n_layer" / U32 * "layers that follow",
@@ -275,7 +280,7 @@ def memory(cells: Span, *, indexer: bool, compacted: bool = False) -> tuple[Any,
         _QNEXT_STATE,
         When(
             this.qnext_state != 0,
-            "recr" / _RECURRENT * "state of the recurrent layers",
+            "recr" / _recurrent() * "state of the recurrent layers",
             says="qnext_state = 1",
         ),
     ]
@@ -284,10 +289,10 @@ def memory(cells: Span, *, indexer: bool, compacted: bool = False) -> tuple[Any,
             _DSA_INDEXER_STATE,
             When(
                 this.dsa_indexer_state != 0,
-                "indexer" / _INDEXER * "keys of the lightning indexer",
+                "indexer" / _indexer() * "keys of the lightning indexer",
                 says="dsa_indexer_state = 1",
             ),
-            When(_PANGU_AHEAD, "pangu" / _PANGU * "state of openPangu", says=_PANGU_AHEAD.says),
+            When(_PANGU_AHEAD, "pangu" / _pangu() * "state of openPangu", says=_PANGU_AHEAD.says),
             When(
                 _dsv4_follows,
                 "dsv4" / _DSV4 * "compressed caches of DeepSeek-V4",
@@ -297,31 +302,23 @@ def memory(cells: Span, *, indexer: bool, compacted: bool = False) -> tuple[Any,
     return tuple(members)
 
 
-OPENPANGU_PARTIAL = Record(
-    "magic" / Scalar("I", {OPENPANGU_PARTIAL_LAYOUT_MAGIC: "PAG2"}) * '0x50414732, on disk "2GAP"',
-    "attn"
-    / Record(
+def openpangu_partial() -> Record:
+    """A partial state of openPangu: a magic in place of the cells, and nothing of the attention.
+
+    Source: ikawrakow/ik_llama.cpp 87eeec9f7 (2026-08-03), src/llama.cpp.
+    """
+    head = Record("k_type" / GGML_TYPE * "-1, the type of no keys", "k_size_row" / U64 * "0")
+    attention = Record(
         _V_STATE,
         _N_LAYER,
-        "k"
-        / Series(
-            this.n_layer,
-            Record(
-                "k_type" / GGML_TYPE * "-1: no keys in a partial state",
-                "k_size_row" / U64 * "0",
-            ),
-            at_most=N_LAYER,
-        )
-        * "empty headers by ascending layer",
+        "k" / Series(this.n_layer, head, at_most=N_LAYER) * "empty headers by ascending layer",
         role="attention",
         facts={"values": False},
     )
-    * "attention layers, of which a partial state holds nothing",
-    _QNEXT_STATE,
-    "pangu"
-    / Record(
-        _PANGU_MAGIC, _PANGU_POS, _PANGU_STATES, _DSA_INDEXER_STATE, _PANGU_DATA, role="recurrent"
+    layout_magic = Scalar("I", {OPENPANGU_PARTIAL_LAYOUT_MAGIC: "PAG2"})
+    return Record(
+        "magic" / layout_magic * '0x50414732, on disk "2GAP"',
+        "attn" / attention * "attention layers, of which a partial state holds nothing",
+        _QNEXT_STATE,
+        "pangu" / _pangu(_DSA_INDEXER_STATE) * "state of openPangu",
     )
-    * "state of openPangu",
-)
-"""A partial state of openPangu: a magic in place of the cells (87eeec9f7, 2026-08-03)."""

@@ -21,7 +21,7 @@ _BLOCK = (
 BLOCK = Record(*_BLOCK)
 
 _HISTORY_AHEAD = Ahead(
-    "<Q", lambda size: size > 256 and size % 4 == 0 and size < 1 << 40, "a row size comes next"
+    "<Q", lambda size: size > 256 and size % 4 == 0 and size < 1 << 32, "a row size comes next"
 )
 
 PLE_BLOCK = Record(

@@ -1,4 +1,4 @@
-"""What other programs wrap around the same states: told by their headers, the states inside are blobs.
+"""What other programs wrap around the same states: told by their headers, with blobs inside.
 
 Each row has the source of its facts. Fields of native structs keep their padding.
 """
@@ -80,24 +80,15 @@ _REST = (
     "dft_data" / Payload(this.dft_data_size, holds="draft") * "state of the draft context",
     "spec_data" / Payload(this.spec_data_size) * "state of the speculative decoder",
 )
-_MODEL = (
-    "cache_format_version" / U32 * "version of the contents",
-    "quantization" / U32 * "ggml type of the model's weights",
-    "model_identity" / U64 * "hash of architecture, dimensions and cache types",
-    "model_hash" / U64 * "hash of the GGUF file, 0 if not computed",
-    "payload_size" / U64 * "bytes behind the header",
-    "header_checksum" / U64 * "FNV-1a-64 of the header before this field",
-)
 CACHYLLAMA2 = Record(*_RECORD, _DATA)
 CACHYLLAMA3 = Record(*_RECORD, *_SIZES, *_REST)
-CACHYLLAMA4 = Record(*_RECORD, *_SIZES, *_MODEL, *_REST)
 
 CACHYLLAMA_INDEX = Record(
     "magic" / _magic(b"DIVK") * '0x4b564944, on disk "DIVK"',
     _VERSION,
     "next_id" / U64 * "number of the next checkpoint",
     _COMPAT_HASH,
-    "reserved" / Table(12, U64, at_most=12) * "identity of the model from version 4 on",
+    "reserved" / Table(12, U64, at_most=12) * "zeros",
 )
 CACHYLLAMA_SYSTEM = Record(
     "magic" / _magic(b"YSVK") * '0x4b565359, on disk "YSVK"',
@@ -325,16 +316,6 @@ ROWS = (
         "header of 16480 bytes, three blobs",
     ),
     _row(
-        "cachyllama4",
-        "stored checkpoint of CachyLLama, version 4",
-        4,
-        b"CRVK",
-        CACHYLLAMA4,
-        "CachyLLama",
-        _cachyllama("kv-ssd-cache.h", "version 4"),
-        "header of 16520 bytes with the model's identity, three blobs",
-    ),
-    _row(
         "cachyllama-index",
         "index of CachyLLama's store",
         None,
@@ -393,7 +374,7 @@ ROWS = (
         b"qsgg",
         SDFT,
         None,
-        Origin("ggml-org/llama.cpp fork network", "SDFT", "tools/server/server-context.cpp"),
+        Origin("ggml-org/llama.cpp fork network", "draft envelope SDFT, version 1"),
         '"SDFT" in place of the first token',
     ),
 )

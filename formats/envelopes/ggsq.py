@@ -80,9 +80,13 @@ def _row(
         since=since,
         until=until,
         tells=tells,
-        writer="llama.cpp",
+        writer=None if (version, memory, name) == _SHARED_WITH_IK else "llama.cpp",
         memory=memory,
     )
+
+
+_SHARED_WITH_IK = (2, "kv", "anonymous")
+"""Byte-identical to what ik_llama.cpp wrote as version 2 from August 2024 to February 2026."""
 
 
 def _upstream(commit: str, file: str, symbol: str, basis: Basis = "read") -> Origin:

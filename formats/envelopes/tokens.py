@@ -109,7 +109,7 @@ def _is_packed(scope: Container) -> bool:
 
 TOKEN_FIELD = Choose(
     _is_packed,
-    Nested(lambda scope: 4 * scope.n_token_count, PACKED_TOKENS),
+    Nested(4 * this.n_token_count, PACKED_TOKENS),
     Table(this.n_token_count, LLAMA_TOKEN, at_most=N_TOKENS),
     says="the first word is -1 (llama-server from b10388 on)",
 )

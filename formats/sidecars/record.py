@@ -9,7 +9,7 @@ from construct import this
 from formats.scalars import I64, LLAMA_POS, U64
 from formats.spans import Payload, Record, Series
 
-N_RECORDS = 1 << 16
+N_RECORDS = 1 << 13
 """Records that a list is believed to hold; the largest limit of a known writer is 4096."""
 
 N_TOKENS = "n_tokens" / I64 * "tokens of the prompt that the checkpoint returns to"
@@ -41,4 +41,5 @@ def checkpoints(*head: Any, record: tuple[Any, ...]) -> Record:
         / Series(this.count, Record(*record), at_most=N_RECORDS, salvage=True)
         * "checkpoints, oldest first",
         role="checkpoints",
+        facts={"record": tuple(declared.name for declared in record)},
     )

@@ -289,8 +289,9 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
         )
     if table.ragged or subject.tokens.media or _is_2d(table, pos):
         return
-    ordered = np.sort(pos)
-    same = np.flatnonzero(np.diff(ordered) == 0)
+    ordered = np.sort(pos) if len(falling) else pos
+    apart = np.diff(ordered)
+    same = np.flatnonzero(apart == 0)
     if len(same):
         value = int(ordered[same[0]])
         index = int(np.flatnonzero(pos == value)[1])
@@ -305,7 +306,7 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             "each position once",
             str(value),
         )
-    missing = int(ordered[-1] - ordered[0] + 1 - len(np.unique(ordered))) if len(ordered) else 0
+    missing = int(apart[apart > 1].sum()) - int(np.count_nonzero(apart > 1))
     if missing > 0 and not len(negative):
         code = "swa.gaps" if section.kind == "swa" else "cells.pos-gaps"
         yield Finding(

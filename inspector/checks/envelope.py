@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.layouts import LAYOUTS
+from formats.layouts import all_layouts
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.span import Span
@@ -99,7 +99,7 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             f"0x{node.value:08x}",
         )
     if "version" in failed and (node := root.get("version")) is not None:
-        known = {other.version for other in LAYOUTS if other.format == layout.format}
+        known = {other.version for other in all_layouts() if other.format == layout.format}
         code = (
             "envelope.version-contradicts-body"
             if node.value in known

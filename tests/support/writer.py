@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -130,6 +130,13 @@ class Packed:
     def mark(self, path: str) -> Mark:
         """The field at `path`."""
         return next(mark for mark in self.marks if mark.path == path)
+
+
+def packed_size(what: Packable) -> int:
+    """How many bytes a description takes."""
+    pen = Pen(BytesIO(), values=None)
+    what.pack(pen)
+    return pen.out.tell()
 
 
 def pack(what: Packable, values: Values = small_numbers) -> Packed:
@@ -295,6 +302,20 @@ class Dialect:
     ids: str = "one"
     ext: int = 0
     rotation: bool = False
+
+
+DIALECTS = {
+    "anonymous": Dialect(streams=False, ids="none"),
+    "flat": Dialect(streams=False),
+    "rng": Dialect(streams=False),
+    "": Dialect(),
+    "outputs": Dialect(),
+    "xy": Dialect(ext=8),
+    "xyt": Dialect(ext=12),
+    "rotated": Dialect(rotation=True),
+    "rotated-xyt": Dialect(ext=12, rotation=True),
+}
+"""Last part of a layout's id -> the dialect of a seq save (S §3.7, §8)."""
 
 
 def _cells(pen: Pen, cells: Sequence[Cell], ids: str, ext: int) -> None:
@@ -509,6 +530,27 @@ class Dsv4:
 Section = Cache | Recurrent | Dsv4
 
 
+COMPOSITIONS: dict[str, dict[str, str]] = {
+    "kv": {"attn": "cache"},
+    "mla": {"attn": "keys"},
+    "iswa": {"base": "cache", "swa": "window"},
+    "recurrent": {"recr": "state"},
+    "hybrid": {"attn": "cache", "recr": "state"},
+    "hybrid-mla": {"attn": "keys", "recr": "state"},
+    "hybrid-iswa": {"base": "cache", "swa": "window", "recr": "state"},
+    "hybrid-ple": {"attn": "cache", "recr": "state-with-history"},
+    "dsa": {"mla": "keys", "lid": "indexer-keys"},
+    "dsa-iswa": {"mla": "keys", "lid": "indexer-keys", "swa": "window-keys"},
+    "msa": {"base": "cache", "idx": "indexer"},
+    "minimax-m3": {"attn": "minimax-m3"},
+    "hybrid-idx-values": {"attn": "cache", "recr": "state-with-history", "indexer": "indexer"},
+    "hybrid-idx": {"attn": "cache", "recr": "state-with-history", "indexer": "indexer-keys"},
+    "hybrid-idx-mla": {"attn": "keys", "recr": "state", "indexer": "indexer-keys"},
+    "dsv4": {"dsv4": "dsv4"},
+}
+"""Memory type -> its sections in their order, each with its kind (S §3.1)."""
+
+
 @dataclass(frozen=True)
 class Memory:
     """What a context or a sequence holds: sections in the order of the memory type (S §3.1)."""
@@ -557,15 +599,15 @@ class FirstMemory:
 
     def pack(self, pen: Pen) -> None:
         """Write the head, the positions, keys and values."""
+        pen.put("I", size_t_size=self.size_t)
+        with pen.inside("attn"):
+            self._attention(pen)
+
+    def _attention(self, pen: Pen) -> None:
         size = {8: "Q", 4: "I"}[self.size_t]
         n_embd_v = self.v[0].size // ELEMENT_BYTES[self.v[0].type]
-        pen.put(
-            "IIII",
-            size_t_size=self.size_t,
-            cell_count=len(self.positions),
-            n_layer=len(self.k),
-            n_embd_v_gqa=n_embd_v,
-        )
+        n_cells, n_layer = len(self.positions), len(self.k)
+        pen.put("III", cell_count=n_cells, n_layer=n_layer, n_embd_v_gqa=n_embd_v)
         pen.raw("cells", _words(self.positions))
         for layer, row in enumerate(self.k):
             with pen.inside(f"k[{layer}]"):
@@ -574,10 +616,11 @@ class FirstMemory:
         for layer, row in enumerate(self.v):
             element = ELEMENT_BYTES[row.type]
             with pen.inside(f"v[{layer}]"):
-                pen.put("i" + size, v_type=row.type, v_size=element if self.v_trans else row.size)
                 if self.v_trans:
+                    pen.put("i" + size, v_type=row.type, v_size_el=element)
                     pen.columns("attn.v", layer, self.positions, row.size, element)
                 else:
+                    pen.put("i" + size, v_type=row.type, v_size_row=row.size)
                     pen.rows("attn.v", layer, self.positions, row.size)
 
 
@@ -595,7 +638,7 @@ class IkMemory:
         v: values of every layer; unused with `v_state` 2.
         v_state: 0 rows, 1 transposed, 2 no V blocks.
         recurrent: row and number of rows of every layer that has recurrent state (K §4.1).
-        indexer: rows of the layers that own an indexer cache (K §4.5).
+        indexer: rows of the layers that own an indexer cache; None in a model without (K §4.5).
         ids: whether the cells list their sequences, as in a whole-context save (K §5).
         window: size_swa, live, pos_base and head of the header for compacted windows (K §4.2).
         compacted: layers whose rows that header cuts to the last `live` cells.
@@ -607,7 +650,7 @@ class IkMemory:
     v: tuple[Row | None, ...]
     v_state: int = 0
     recurrent: tuple[tuple[Row, int] | None, ...] = ()
-    indexer: tuple[Row, ...] = ()
+    indexer: tuple[Row, ...] | None = None
     ids: bool = False
     window: tuple[int, int, int, int] | None = None
     compacted: frozenset[int] = frozenset()
@@ -616,9 +659,31 @@ class IkMemory:
         """Write the payload (K §3)."""
         if self.window is not None:
             size_swa, live, pos_base, head = self.window
-            with pen.inside("swa_compress"):
-                pen.put("I", magic=0x53574143)
-                pen.put("IIiI", size_swa=size_swa, live=live, pos_base=pos_base, head=head)
+            with pen.inside("swac"):
+                pen.put("II", magic=0x53574143, size_swa=size_swa)
+                pen.put("IiI", live_rows=live, pos_base_swa=pos_base, head_swa=head)
+        with pen.inside("attn"):
+            self._attention(pen)
+        if self.version >= 3:
+            pen.put("I", qnext_state=bool(self.recurrent))
+            with pen.inside("recr"):
+                self._recurrent(pen)
+        if self.version >= 4:
+            pen.put("I", dsa_indexer_state=self.indexer is not None)
+            with pen.inside("indexer"):
+                self._indexer(pen)
+
+    def partial(self) -> IkMemory:
+        """What a partial blob holds: all cells, empty headers, the recurrent state (K §6)."""
+        none = (None,) * len(self.k)
+        indexer = None if self.indexer is None else ()
+        return replace(self, k=none, v=none, indexer=indexer, window=None)
+
+    def _stored(self, layer: int) -> list[int]:
+        live = self.window[1] if self.window and layer in self.compacted else len(self.cells)
+        return _positions(self.cells)[len(self.cells) - live :]
+
+    def _attention(self, pen: Pen) -> None:
         pen.put("I", cell_count=len(self.cells))
         _cells(pen, self.cells, "all" if self.ids else "none", 0)
         pen.put("II", v_state=self.v_state, n_layer=len(self.k))
@@ -628,19 +693,6 @@ class IkMemory:
         for layer, row in enumerate(self.v if self.v_state != 2 else ()):
             with pen.inside(f"v[{layer}]"):
                 self._values(pen, layer, row)
-        if self.version >= 3:
-            self._recurrent(pen)
-        if self.version >= 4:
-            self._indexer(pen)
-
-    def partial(self) -> IkMemory:
-        """What a partial blob holds: all cells, empty headers, the recurrent state (K §6)."""
-        none = (None,) * len(self.k)
-        return IkMemory(self.version, self.cells, none, none, self.v_state, self.recurrent)
-
-    def _stored(self, layer: int) -> list[int]:
-        live = self.window[1] if self.window and layer in self.compacted else len(self.cells)
-        return _positions(self.cells)[len(self.cells) - live :]
 
     def _keys(self, pen: Pen, layer: int, row: Row | None) -> None:
         if row is None:
@@ -663,23 +715,31 @@ class IkMemory:
             pen.rows("attn.v", layer, self._stored(layer), row.size)
 
     def _recurrent(self, pen: Pen) -> None:
-        pen.put("I", qnext_state=bool(self.recurrent))
         for layer, state in enumerate(self.recurrent):
-            row, rows = state or (Row(-1, 0), 0)
-            with pen.inside(f"recurrent[{layer}]"):
-                pen.put("iQI", s_type=row.type, s_size_row=row.size, s_rows=rows)
-                if rows:
-                    pen.rows("recurrent", layer, range(rows), row.size)
+            row, n = state or (Row(-1, 0), 0)
+            with pen.inside(f"s[{layer}]"):
+                pen.put("iQI", s_type=row.type, s_size_row=row.size, s_rows=n)
+                pen.rows("recr.s", layer, range(n), row.size)
 
     def _indexer(self, pen: Pen) -> None:
-        pen.put("I", dsa_indexer_state=bool(self.indexer))
-        for layer, row in enumerate(self.indexer):
-            with pen.inside(f"indexer[{layer}]"):
-                pen.put("iQ", type=row.type, row_size=row.size)
-                pen.rows("indexer", layer, _positions(self.cells), row.size)
+        for layer, row in enumerate(self.indexer or ()):
+            with pen.inside(f"k[{layer}]"):
+                pen.put("iQ", k_type=row.type, k_size_row=row.size)
+                pen.rows("indexer.k", layer, _positions(self.cells), row.size)
 
 
 # -- checkpoint lists ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Bytes whose inside does not matter."""
+
+    data: bytes
+
+    def pack(self, pen: Pen) -> None:
+        """Write them."""
+        pen.raw("bytes", self.data)
 
 
 @dataclass(frozen=True)
@@ -689,7 +749,7 @@ class Checkpoint:
     n_tokens: int
     pos_min: int
     pos_max: int
-    tgt: bytes
+    tgt: bytes | Packable
     dft: bytes = b""
     spec: bytes = b""
     id_task: int = -1
@@ -724,12 +784,16 @@ class CheckpointList:
 
     @staticmethod
     def _record(pen: Pen, record: Checkpoint, order: str) -> None:
-        blobs = {"tgt": record.tgt, "dft": record.dft, "spec": record.spec}
+        blobs = {
+            name: Raw(blob) if isinstance(blob, bytes) else blob
+            for name, blob in (("tgt", record.tgt), ("dft", record.dft), ("spec", record.spec))
+        }
         for name in order.split():
             if name in blobs:
-                pen.raw(f"data_{name}", blobs[name])
+                with pen.inside(f"data_{name}"):
+                    blobs[name].pack(pen)
             elif name.startswith("n_") and name[2:] in blobs:
-                pen.put("Q", **{name: len(blobs[name[2:]])})
+                pen.put("Q", **{name: packed_size(blobs[name[2:]])})
             elif name == "n_tokens":
                 pen.put("q", n_tokens=record.n_tokens)
             elif name.endswith("_prompt"):
@@ -883,29 +947,23 @@ RNG = " ".join(str((i * 2654435761) % 2**32) for i in range(625)).encode()
 
 
 @dataclass(frozen=True)
-class Session:
-    """A whole-context file: `ggsn` of version 8 or later (S §2.2, §2.5, K §5).
+class Context:
+    """The state of a whole context: what `llama_state_get_data` returns (S §2.5, K §5).
 
     Attributes:
-        version: 8 to 11.
-        ids: tokens, always the plain list.
         architecture: `general.architecture` of the model.
         memory: of all sequences; None for a context without any.
-        rng: text of the random generator, version 8 and ik_llama.cpp only.
-        outputs: the output blocks, until b8132 and ik_llama.cpp only.
+        rng: text of the random generator; until b3680, and in ik_llama.cpp.
+        outputs: the output blocks; until b8132, and in ik_llama.cpp.
     """
 
-    version: int
-    ids: tuple[int, ...]
     architecture: bytes
     memory: Memory | IkMemory | None
     rng: bytes | None = None
     outputs: Outputs | None = None
 
     def pack(self, pen: Pen) -> None:
-        """Write head, tokens, architecture, what else the build writes, memory."""
-        pen.put("III", magic=GGSN, version=self.version, n_token_count=len(self.ids))
-        pen.raw("tokens", _words(self.ids))
+        """Write architecture, what else the build writes, memory."""
         pen.put("I", arch_size=len(self.architecture))
         pen.raw("arch", self.architecture)
         if self.rng is not None:
@@ -916,11 +974,32 @@ class Session:
             pen.put("I", n_outputs=len(output_pos))
             pen.raw("output_pos", _words(output_pos))
             pen.put("Q", logits_size=n_logits)
-            pen.raw("logits", small_numbers("logits", 0, 0, 4 * n_logits))
+            pen.rows("logits", 0, range(n_logits), 4, "logits")
             pen.put("Q", embd_size=n_embd)
-            pen.raw("embd", small_numbers("embd", 0, 0, 4 * n_embd))
+            pen.rows("embd", 0, range(n_embd), 4, "embd")
         if self.memory is not None:
             self.memory.pack(pen)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A whole-context file: `ggsn` of version 8 or later (S §2.2, K §5).
+
+    Attributes:
+        version: 8 to 11.
+        ids: tokens, always the plain list.
+        context: what follows them.
+    """
+
+    version: int
+    ids: tuple[int, ...]
+    context: Context
+
+    def pack(self, pen: Pen) -> None:
+        """Write head, tokens, context."""
+        pen.put("III", magic=GGSN, version=self.version, n_token_count=len(self.ids))
+        pen.raw("tokens", _words(self.ids))
+        self.context.pack(pen)
 
 
 @dataclass(frozen=True)
@@ -942,17 +1021,14 @@ class Blob:
         self.memory.pack(pen)
 
 
-def checkpoint(memory: Memory | IkMemory, n_tokens: int, *, prefix: bool = True) -> Checkpoint:
+def checkpoint(memory: Memory | IkMemory, n_tokens: int, *, seq_id: int | None = 0) -> Checkpoint:
     """The record that a server would make of this memory after `n_tokens` tokens (C §1, §2).
 
     Args:
         memory: as it was then; only its partial form is stored.
         n_tokens: tokens of the prompt up to there, text only.
-        prefix: whether the blob begins with the eight bytes that upstream writes from b9028 on.
+        seq_id: in the prefix of the blob, from b9028 on; None for no prefix.
     """
-    blob = pack(Blob(memory.partial(), 0 if prefix else None)).data
-    if isinstance(memory, IkMemory) or any(
-        isinstance(section, Recurrent) for section in memory.sections.values()
-    ):
-        return Checkpoint(n_tokens, n_tokens - 1, n_tokens - 1, blob)
-    return Checkpoint(n_tokens, 0, n_tokens - 1, blob)
+    windowed = isinstance(memory, Memory) and "recr" not in memory.sections
+    last = n_tokens - 1
+    return Checkpoint(n_tokens, 0 if windowed else last, last, Blob(memory.partial(), seq_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.support.writer import (
     Cell,
     Checkpoint,
     CheckpointList,
+    Context,
     Dialect,
     FirstMemory,
     IkMemory,
@@ -39,6 +41,7 @@ from tests.support.writer import (
     ik_checkpoints,
     ik_tokens,
     pack,
+    packed_size,
     pkcl2,
     small_numbers,
     stck2,
@@ -57,7 +60,7 @@ def example_values(part: str, layer: int, pos: int, size: int) -> bytes:
 
 
 def example(
-    *, version: int = 2, dialect: Dialect = Dialect(), v_trans: int = 0, packed: bool = False
+    *, version: int = 2, dialect: Dialect = STREAMED, v_trans: int = 0, packed: bool = False
 ) -> bytes:
     cells = cells_of(Tokens(IDS))
     cache = Cache((cells,), (FOUR, FOUR), (FOUR, FOUR), v_trans)
@@ -234,7 +237,13 @@ def cells_after(steps: list[list[Any]]) -> list[Cell]:
                 held = [
                     None if c and seq_id in c.seq_ids and start <= c.pos < stop else c for c in held
                 ]
-            case "seq_add", [seq_id, start, stop, delta]:
+            case "seq_cp", [seq_id, copy, -1, -1]:
+                held = [
+                    c._replace(seq_ids=(*c.seq_ids, copy)) if c and seq_id in c.seq_ids else c
+                    for c in held
+                ]
+            case "seq_add", [seq_id, start, end, delta]:
+                stop = math.inf if end == -1 else end
                 held = [
                     c._replace(pos=c.pos + delta)
                     if c and seq_id in c.seq_ids and start <= c.pos < stop
@@ -387,14 +396,14 @@ class Told:
     def session(self) -> Session:
         """The outputs are those of the last batch: of its last token."""
         last = [args[0] for call, *args in self.entry["steps"] if call == "decode"][-1]
-        return Session(
-            8 if self.build < 3681 else {2: 9, 3: 10, 4: 11}[self.version],
-            self.ids,
+        context = Context(
             self.model["arch"].encode(),
             self.memory,
             bytes(RNG_BYTES) if self.build < 3681 else None,
             Outputs((len(last) - 1,), N_VOCAB, 0) if self.build < 8133 else None,
         )
+        version = 8 if self.build < 3681 else {2: 9, 3: 10, 4: 11}[self.version]
+        return Session(version, self.ids, context)
 
 
 def with_appendix(told: Told, real: bytes) -> Slot | Session | Blob:
@@ -408,8 +417,8 @@ def with_appendix(told: Told, real: bytes) -> Slot | Session | Blob:
     at += 12
     for _ in range(count):
         (n_tokens,) = struct.unpack_from("<q", real, at)
-        records.append(checkpoint(told.at(n_tokens), n_tokens))
-        at += 40 + len(records[-1].tgt)
+        records.append(checkpoint(told.at(n_tokens), n_tokens, seq_id=told.slot))
+        at += 40 + packed_size(Blob(told.at(n_tokens).partial()))
     return replace(plain, appendix=tuple(records))
 
 
@@ -438,3 +447,131 @@ def test_files_of_llama_cpp(shared: Path) -> None:
         compared.add((entry["kind"], told.model["memory"], told.dialect))
     assert not wrong
     assert len(compared) > 30
+
+
+def ik_cells(entry: dict[str, Any]) -> tuple[Cell, ...]:
+    """The cells that the calls of the library left, or those of a server's tokens."""
+    if "steps" not in entry:
+        return cells_of(Tokens(tuple(entry["tokens"])))
+    cells = cells_after(entry["steps"])
+    if entry["kind"] == "session":
+        return tuple(cells)
+    return tuple(cell for cell in cells if entry.get("seq", 0) in cell.seq_ids)
+
+
+def ik_memory(entry: dict[str, Any]) -> IkMemory:
+    """A description from the words that the manifest lists."""
+    structure, full = entry["structure"], entry["kind"] == "session"
+
+    def rows(name: str) -> tuple[Row | None, ...]:
+        layers = structure.get(name, [[-1, 0]] * structure["n_layer"])
+        return tuple(None if kind == -1 else Row(kind, math.prod(size)) for kind, *size in layers)
+
+    recurrent = tuple(
+        (Row(kind, size), n) if n else None for kind, size, n in structure.get("recurrent", ())
+    )
+    indexer = tuple(Row(kind, size) for kind, size in structure.get("indexer", ()))
+    return IkMemory(
+        entry["version"] - 6 if full else entry["version"],
+        ik_cells(entry),
+        rows("k"),
+        rows("v"),
+        structure["v_state"],
+        recurrent,
+        indexer if structure.get("dsa_indexer_state") else None,
+        ids=full,
+    )
+
+
+def ik_description(entry: dict[str, Any], model: dict[str, Any]) -> Slot | Session | Blob:
+    structure, memory = entry["structure"], ik_memory(entry)
+    if entry["kind"].startswith("blob"):
+        return Blob(memory, None)
+    saved = [args[-1] for call, *args in entry.get("steps", ()) if call.startswith("save")]
+    ids = tuple(entry["tokens"] or saved[0])
+    if entry["kind"] != "session":
+        return Slot(entry["version"], Tokens(ids), memory)
+    last = [args[0] for call, *args in entry["steps"] if call == "decode"][-1]
+    outputs = Outputs((len(last) - 1,), structure["n_logits"], 0)
+    rng = bytes(structure["rng_bytes"])
+    context = Context(model["arch"].encode(), memory, rng, outputs)
+    return Session(entry["version"], ids, context)
+
+
+def test_files_of_ik_llama_cpp(shared: Path) -> None:
+    manifest = json.loads((shared / "corpus-ik/manifest.json").read_text())
+    wrong, compared = [], set()
+    for entry in manifest["files"]:
+        if "structure" not in entry or entry["made_by"] == "damage":
+            continue
+        real = (shared / "corpus-ik" / entry["file"]).read_bytes()
+        packed = pack(ik_description(entry, manifest["models"][entry["model"]]))
+        if without_chance(packed, packed.data) != without_chance(packed, real):
+            wrong.append(entry["file"])
+        compared.add((entry["kind"], entry["version"], "recurrent" in entry["structure"]))
+    assert not wrong
+    assert len(compared) > 10
+
+
+def test_companions_of_ik_llama_cpp(shared: Path) -> None:
+    manifest = json.loads((shared / "corpus-ik/manifest.json").read_text())
+    entries = {entry["file"]: entry for entry in manifest["files"]}
+    state = entries["qwen35.ik-8337e4cd3.server.bin"]
+    name = f"{state['file']}.checkpoints"
+    memory = ik_memory(state)
+    records = [
+        checkpoint(replace(memory, cells=memory.cells[: n + 1]), n + 1, seq_id=None)
+        for n in (record["pos_max"] for record in entries[name]["records"])
+    ]
+    packed = pack(ik_checkpoints(records, 4))
+    real = (shared / "corpus-ik" / name).read_bytes()
+    assert without_chance(packed, packed.data) == without_chance(packed, real)
+    real = (shared / "corpus-ik" / f"{state['file']}.tokens.json").read_bytes()
+    assert ik_tokens(state["tokens"]) == real
+
+
+def of_the_fork(name: str, shared: Path) -> tuple[Told, dict[str, Any]]:
+    """What the truth file of a case tells. The build is b9079, its blobs have no prefix."""
+    truth = json.loads((shared / "corpus-fork" / name / "truth.json").read_text())
+    model = truth["model"].removesuffix(".gguf")
+    prompt = [(7 * i * i + 13 * i + 5) % 200 + 10 for i in range(truth["n_prompt"])]
+    entry = {
+        "kind": "slot",
+        "made_by": "llama-server",
+        "build": 9079,
+        "model": model,
+        "settings": {},
+        "tokens": (prompt + truth["gen"])[: truth["save"]["n_saved"]],
+    }
+    manifest = json.loads((shared / "corpus/manifest.json").read_text())
+    return Told(entry, manifest["models"][model]), truth
+
+
+@pytest.mark.parametrize("name", ["qwen35-pkcl", "mamba-pkcl", "jamba-llcp"])
+def test_slot_files_of_the_fork(shared: Path, name: str) -> None:
+    told, _ = of_the_fork(name, shared)
+    real = (shared / "corpus-fork" / name / "slot.bin").read_bytes()
+    packed = pack(told.description)
+    assert without_chance(packed, packed.data) == without_chance(packed, real)
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "n_tokens"),
+    [
+        ("qwen35-pkcl", "pkcl1", 236),
+        ("gemma3-pkcl", "pkcl1", 236),
+        ("mamba-pkcl", "pkcl1", 196),
+        ("jamba-llcp", "llcp1", 196),
+    ],
+)
+def test_sidecars_of_the_fork(shared: Path, name: str, family: str, n_tokens: int) -> None:
+    told, truth = of_the_fork(name, shared)
+    suffix = ".checkpoints" if family == "llcp1" else ".ckpt"
+    recorded = truth["files"][f"slot.bin{suffix}"]
+    record = checkpoint(told.at(n_tokens), n_tokens, seq_id=None)
+    packed = pack(CheckpointList(family, (record,)))
+    assert len(packed.data) == recorded["size"]
+    real = (shared / "corpus-fork" / name / f"slot.bin{suffix}").read_bytes()
+    if sha256(real) != recorded["sha256"]:
+        pytest.skip(f"{name}/slot.bin{suffix} is not the file that its truth.json records")
+    assert without_chance(packed, packed.data) == without_chance(packed, real)
