@@ -81,7 +81,7 @@ class Reading:
     def explains(self) -> bool:
         """Whether it is sound but for its version word, its positions, and bytes behind its end."""
         ended = self.decoding.ended and not self.decoding.stops
-        return ended and all(fact.path.endswith(_WITHOUT_CONSEQUENCE) for fact in self.failed)
+        return ended and _harmless(self.facts)
 
     @property
     def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
@@ -190,7 +190,8 @@ def _judged(source: Source, decoding: Decoding) -> Reading:
     left = decoding.root.span.stop - decoding.end
     tail = source.read_at(decoding.end, min(_TAIL, left)) if decoding.ended else b""
     padded = not tail.strip(b"\0")
-    points = score(found) + (_EXACT_END if decoding.complete else 0)
+    exact = decoding.complete and _harmless(found)
+    points = score(found) + (_EXACT_END if exact else 0)
     points -= 0 if decoding.ended and padded else _UNEXPLAINED
     return Reading(decoding, found, points, padded)
 
@@ -217,6 +218,11 @@ def _one_word_away(
         if found and (best is None or found[0] > best[0]):
             best = found[0], layout, found[1]
     return best[1:] if best else None
+
+
+def _harmless(found: tuple[Fact, ...]) -> bool:
+    """Whether all that fails are values that leave the structure as it is."""
+    return all(fact.holds or fact.path.endswith(_WITHOUT_CONSEQUENCE) for fact in found)
 
 
 def _patched(source: Source, mend: Mend, layout: Layout, span: Span) -> Reading:

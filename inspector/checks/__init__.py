@@ -26,5 +26,7 @@ def findings_of(subject: Subject) -> tuple[Finding, ...]:
     found = [finding for check in CHECKS for finding in check(subject)]
     if (mend := subject.identification.mend) is not None:
         derailed = ("cells.", "layers.", "layout.flag", "tokens.cells-mismatch")
-        found = [f for f in found if f.span.stop <= mend.span.start or not f.code.startswith(derailed)]
+        found = [
+            f for f in found if f.span.stop <= mend.span.start or not f.code.startswith(derailed)
+        ]
     return tuple(sorted(found, key=lambda finding: (finding.severity.rank, finding.span)))

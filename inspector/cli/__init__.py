@@ -21,5 +21,8 @@ def main() -> None:
         import traceback
 
         traceback.print_exc()
-        print(f"slotscope: this is a bug in slotscope ({type(error).__name__}); please report it", file=sys.stderr)
+        print(
+            f"slotscope: this is a bug in slotscope ({type(error).__name__}); please report it",
+            file=sys.stderr,
+        )
         sys.exit(CRASH)

@@ -11,9 +11,17 @@ from inspector.cli.exits import FINDINGS, USAGE
 
 
 def inspect(
-    files: list[Path] = typer.Argument(..., metavar="FILE…", help="State files, sidecars or model files."),
-    json: bool = typer.Option(False, "--json", help="Print one JSON document (a list for several files)."),
-    fail_on: str = typer.Option("error", metavar="SEVERITY", help="Exit 1 from this severity on: error, warning, note or never."),
+    files: list[Path] = typer.Argument(
+        ..., metavar="FILE…", help="State files, sidecars or model files."
+    ),
+    json: bool = typer.Option(
+        False, "--json", help="Print one JSON document (a list for several files)."
+    ),
+    fail_on: str = typer.Option(
+        "error",
+        metavar="SEVERITY",
+        help="Exit 1 from this severity on: error, warning, note or never.",
+    ),
 ) -> None:
     """Say what every byte of FILE is, what is wrong with it, and how that is known."""
     from inspector.findings import Severity, worst
@@ -22,7 +30,9 @@ def inspect(
     from inspector.source import Unreadable, opened
 
     if fail_on not in (*Severity, "never"):
-        raise typer.BadParameter(f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on")
+        raise typer.BadParameter(
+            f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on"
+        )
     reports: list[Report] = []
     unreadable = False
     documents = []
@@ -49,5 +59,7 @@ def inspect(
     if unreadable:
         raise typer.Exit(USAGE)
     limit = Severity(fail_on).rank if fail_on != "never" else -1
-    if any((found := worst(report.findings)) is not None and found.rank <= limit for report in reports):
+    if any(
+        (found := worst(report.findings)) is not None and found.rank <= limit for report in reports
+    ):
         raise typer.Exit(FINDINGS)

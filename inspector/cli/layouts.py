@@ -6,7 +6,9 @@ import typer
 
 
 def layouts(
-    layout_id: str = typer.Argument("", metavar="[ID]", help="A layout, such as ggsq4.hybrid; none lists all."),
+    layout_id: str = typer.Argument(
+        "", metavar="[ID]", help="A layout, such as ggsq4.hybrid; none lists all."
+    ),
 ) -> None:
     """List the known layouts, or print the fields of one with offsets, sizes, meaning and source."""
     from inspector.render.as_text import show_layout, show_layouts
