@@ -242,15 +242,17 @@ class Record(Span):
     Args:
         members: `"name" / declaration * "documentation"`, or `When(condition, …)`.
         role: what part of a state this is (`attention`, `swa`, `recurrent`, …), for those who judge it.
+        alone: whether its bytes say all about it; then it is read once for all layouts that have it.
         facts: what the declaration itself fixes, such as `cell_ext`; carried into the tree.
     """
 
     def __init__(
-        self, *members: Any, role: str = "", facts: Mapping[str, Any] | None = None
+        self, *members: Any, role: str = "", alone: bool = True, facts: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__()
         self.members = tuple(m if isinstance(m, When) else member(m) for m in members)
         self.role = role
+        self.alone = alone and bool(role)
         self.facts = dict(facts or {})
         self.smallest = sum(m.con.smallest for m in self.members if isinstance(m, Member))
 
@@ -258,13 +260,13 @@ class Record(Span):
         self, cursor: Cursor, scope: Container, trace: Trace, name: str, doc: str
     ) -> Container:
         """Read the members in order; returns their values."""
-        if self.role and (known := trace.recall(name, cursor, doc, self)) is not None:
+        if self.alone and (known := trace.recall(name, cursor, doc, self)) is not None:
             return known
         own, start = Container(_=scope, _cursor=cursor), cursor.offset
         trace.enter(name, start, doc, self)
         self._splice(self.members, cursor, own, trace)
         trace.leave(cursor.offset)
-        if self.role:
+        if self.alone:
             trace.remember(start, cursor, self, own)
         return own
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from inspector.checkpoints import CheckpointList, checkpoint_list, ik_list_of
 from inspector.containers import Container, ik_tokens
-from inspector.identify import Identification, Verdict, identify
+from inspector.identify import Identification, identify
 from inspector.source import Source, Unreadable, opened
 
 
@@ -164,11 +164,7 @@ def _beside(companion: Companion, source: Source) -> Beside:
         layout = identification.reading.layout
         root = identification.reading.decoding.root
         listing = checkpoint_list(root, name, layout.format, layout.version)
-    if (
-        listing is None
-        and companion.role is Role.CHECKPOINTS
-        and identification.verdict is Verdict.DAMAGED
-    ):
+    if listing is None and companion.suffix == ".checkpoints":
         listing = ik_list_of(source, name)
     return Beside(companion, source, identification, listing)
 

@@ -199,10 +199,9 @@ def ik_list_of(source: Source, name: str) -> CheckpointList | None:
     Its first bytes are those of a state, so a damaged one cannot be told from a damaged state.
     """
     for layout in ik.ROWS:
-        if (found := decode(source, layout, source.whole())).root.number(
-            "version"
-        ) == layout.version:
-            return _undecoded(found, name)
+        head = layout.magic + (layout.version or 0).to_bytes(4, "little")
+        if source.read_at(0, len(head)) == head:
+            return _undecoded(decode(source, layout, source.whole()), name)
     return None
 
 

@@ -225,13 +225,15 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
                 "keys that show that there are no values",
                 bool(part.k) or not part.cells,
             )
+    if memory == "iswa-partial" and "swa" in by_kind:
+        yield from _holds_a_past(by_kind["swa"])
     if memory in ("kv", "iswa") and attention is not None:
         yield from _holds_a_past(attention)
         if layout.format == "blob" and memory == "kv" and (attention.pos_min or 0) > 0:
             says, actual = "cells from position 0 on", f"position {attention.pos_min}"
             yield _fact(attention.node, attention.path, says, holds=False, actual=actual)
     if memory in ("iswa-partial", "dsa-iswa-partial", "hybrid-iswa-partial") and "swa" in by_kind:
-        yield from _moved_window(by_kind["swa"], lone=recurrent is None)
+        yield from _moved_window(by_kind["swa"])
     if memory == "recurrent" and recurrent is not None:
         sequences = _sequences(recurrent)
         few = recurrent.cells <= sequences
@@ -248,11 +250,10 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
         yield from _indexer_with_values(attention, by_kind["indexer"])
 
 
-def _moved_window(swa: Section, *, lone: bool) -> Iterator[Fact]:
-    """A window that does not begin at 0 shows what it is; beside a state it must."""
+def _moved_window(swa: Section) -> Iterator[Fact]:
+    """A window that does not begin at 0 shows what it is; one that does looks like any cache."""
     moved = (swa.pos_min or 0) > 0
-    if moved or not lone:
-        yield _fact(swa.node, swa.path, "a window that has moved", moved, f"position {swa.pos_min}")
+    yield _fact(swa.node, swa.path, "a window that has moved", moved, f"position {swa.pos_min}")
 
 
 def _holds_a_past(attention: Section) -> Iterator[Fact]:

@@ -139,6 +139,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
             readings = [_judged(source, decoding) for decoding in tried]
         if any(reading.explains for reading in readings):
             break
+    readings = [reading for reading in readings if _credible(reading)]
     readings.sort(key=lambda reading: reading.rank, reverse=True)
     mend = None
     if readings and not readings[0].explains and (found := _one_word_away(source, readings, span)):
@@ -146,7 +147,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
     if memory and any(reading.explains and reading.layout.memory == memory for reading in readings):
         readings.sort(key=lambda reading: reading.layout.memory == memory, reverse=True)
-    if not readings or not _credible(readings[0]):
+    if not readings:
         return Identification(Verdict.UNKNOWN, None, (), Interval(None, None), None, None)
     best = replace(readings[0], decoding=_with_blobs(source, readings[0].decoding))
     others = readings[1:]

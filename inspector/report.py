@@ -2,58 +2,208 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from inspector.checks import findings_of
+from inspector.bundle import Beside, Bundle, bundle, looked_into
+from inspector.checkpoints import CheckpointRecord, appendix_of, checkpoint_list
+from inspector.checks import findings_of, in_order
+from inspector.checks.checkpoints import State, check_list, state_of, usable
+from inspector.checks.companions import check_companions
+from inspector.checks.containers import check_container
 from inspector.checks.envelope import unrecognised
 from inspector.checks.subject import Subject
+from inspector.containers import Container, recognise
 from inspector.findings import Finding
+from inspector.builds import Interval
 from inspector.identify import Identification, Verdict, identify
-from inspector.sections import Block, Section, sections
-from inspector.source import Source
+from inspector.sections import Section, sections
+from inspector.source import Source, opened
+from inspector.span import Span
 from inspector.tokens import Tokens, tokens_of
+
+if TYPE_CHECKING:
+    from inspector.checks.tensors import Statistics
 
 SCHEMA = "slotscope.inspect/1"
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint, and whether its server would take it and go on from it rightly."""
+
+    record: CheckpointRecord
+    usable: bool
+
+
+@dataclass(frozen=True)
 class Report:
-    """What is known about one file.
+    """What is known about one file, while it is open.
 
     Attributes:
-        name: the file's name, without folders.
-        size: bytes.
+        bundle: the file and the names beside it.
         identification: what it is.
+        container: what it holds, if it is another program's container.
         sections: its memory sections in file order.
-        tokens: its token field.
+        tokens: its token field; None if nothing is known of one.
+        checkpoints: of the file itself, then of the companions beside it.
+        beside: the companions that were looked into.
         findings: the worst first, then in file order.
+        statistics: of the stored numbers, by block, if they were read.
     """
 
-    name: str
-    size: int
+    bundle: Bundle
     identification: Identification
-    sections: tuple[Section, ...]
-    tokens: Tokens | None
-    findings: tuple[Finding, ...]
+    container: Container | None = None
+    sections: tuple[Section, ...] = ()
+    tokens: Tokens | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    beside: tuple[Beside, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    statistics: tuple[Statistics, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The file's name, without folders."""
+        return self.bundle.subject.name
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.bundle.subject.size
 
 
-def inspect(source: Source) -> Report:
-    """Look at one file.
+@contextmanager
+def examined(
+    path: str | Path, *, memory: str | None = None, deep: bool = False
+) -> Iterator[Report]:
+    """Look at the file at `path` and at its companions; they stay open as long as the context lasts.
 
     Args:
-        source: the open file.
+        path: a state, a sidecar, a model, or anything.
+        memory: the memory type of the model it belongs to, if that is known.
+        deep: whether to read the stored numbers too.
 
-    Returns:
-        The report; the same bytes always give the same one.
+    Raises:
+        Unreadable: if the system does not give us the file.
     """
-    name = Path(source.name).name
-    identification = identify(source)
-    if identification.reading is None:
-        finding = unrecognised(source.size, source.read_at(0, 16))
-        return Report(name, source.size, identification, (), None, (finding,))
-    root = identification.reading.decoding.root
+    with opened(path) as source:
+        around = bundle(path)
+        with looked_into(around.companions) as beside:
+            report = _report(source, around, beside, memory)
+            yield _deep(source, report) if deep else report
+
+
+def _report(
+    source: Source, around: Bundle, beside: tuple[Beside, ...], memory: str | None
+) -> Report:
+    container = recognise(source)
+    if container is not None:
+        return _of_container(source, around, container)
+    identification = identify(source, memory=memory)
+    reading = identification.reading
+    if reading is None:
+        findings = (unrecognised(source.size, source.read_at(0, 16)),)
+        return Report(around, identification, findings=findings)
+    root = reading.decoding.root
     parts, tokens = sections(root), tokens_of(root)
-    subject = Subject(name, source.size, identification, identification.reading, parts, tokens)
-    return Report(name, source.size, identification, parts, tokens, findings_of(subject))
+    subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
+    report = Report(around, identification, sections=parts, tokens=tokens, beside=beside)
+    found = list(findings_of(subject))
+    if subject.is_state:
+        checkpoints, more = _of_state(subject, source, around, beside)
+    else:
+        checkpoints, more = _of_list(subject, source, around, beside)
+    return replace(report, checkpoints=checkpoints, findings=in_order((*found, *more)))
+
+
+def _of_state(
+    subject: Subject, source: Source, around: Bundle, beside: tuple[Beside, ...]
+) -> tuple[tuple[Checkpoint, ...], tuple[Finding, ...]]:
+    """The checkpoints of a state: behind its payload, and in the lists beside it."""
+    state = state_of(subject, source)
+    own = appendix_of(source, subject.root, subject.name)
+    found = list(check_companions(around, beside, state, own))
+    checkpoints = []
+    lists = [(own, source, "")] if own is not None else []
+    lists += [
+        (other.listing, other.source, other.companion.file.name)
+        for other in beside
+        if other.listing is not None
+    ]
+    for listing, where, carrier in lists:
+        problems = check_list(listing, where, state, carrier)
+        found += problems
+        checkpoints += [
+            Checkpoint(record, fit)
+            for record, fit in zip(listing.records, usable(listing, problems), strict=True)
+        ]
+    return tuple(checkpoints), tuple(found)
+
+
+def _of_list(
+    subject: Subject, source: Source, around: Bundle, beside: tuple[Beside, ...]
+) -> tuple[tuple[Checkpoint, ...], tuple[Finding, ...]]:
+    """The checkpoints of a sidecar, held against the state beside it if there is one."""
+    found = check_companions(around, beside)
+    layout = subject.reading.layout
+    listing = checkpoint_list(subject.root, subject.name, layout.format, layout.version)
+    if listing is None:
+        return (), found
+    with _state_beside(around) as state:
+        problems = check_list(listing, source, state)
+    fits = usable(listing, problems)
+    checkpoints = (Checkpoint(r, fit) for r, fit in zip(listing.records, fits, strict=True))
+    return tuple(checkpoints), (*found, *problems)
+
+
+@contextmanager
+def _state_beside(around: Bundle) -> Iterator[State | None]:
+    if around.state is None:
+        yield None
+        return
+    with opened(around.state.path) as source:
+        identification = identify(source)
+        reading = identification.reading
+        if reading is None or not reading.layout.memory:
+            yield None
+            return
+        root, name = reading.decoding.root, around.state.name
+        parts, tokens = sections(root), tokens_of(root)
+        yield state_of(Subject(name, source.size, identification, reading, parts, tokens), source)
+
+
+def _of_container(source: Source, around: Bundle, container: Container) -> Report:
+    """A container, and the state in it if there is one."""
+    ids = container.tokens
+    count = 0 if ids is None else len(ids)
+    span = Span(0, source.size)
+    tokens = Tokens("none" if ids is None else "plain", count, count, 0, "tokens", span, None, ids)
+    findings = tuple(check_container(container))
+    state = next((inner for inner in container.inner if inner.holds == "context"), None)
+    if state is None:
+        verdict = Verdict.DAMAGED if container.problems else Verdict.RECOGNISED
+        nothing = Identification(verdict, None, (), Interval(None, None), container.format, None)
+        return Report(around, nothing, container, tokens=tokens, findings=findings)
+    identification = identify(source, state.span)
+    reading = identification.reading
+    if reading is None:
+        damaged = replace(identification, verdict=Verdict.DAMAGED)
+        return Report(around, damaged, container, tokens=tokens, findings=findings)
+    parts = sections(reading.decoding.root)
+    subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
+    found = in_order((*findings, *findings_of(subject)))
+    return Report(around, identification, container, parts, tokens, findings=found)
+
+
+def _deep(source: Source, report: Report) -> Report:
+    """The report with the stored numbers read."""
+    from inspector.checks.tensors import check_tensors, statistics
+
+    blocks = [block for section in report.sections for block in section.blocks]
+    measured = tuple(statistics(source, blocks))
+    found = check_tensors(report.sections, measured)
+    return replace(report, statistics=measured, findings=in_order((*report.findings, *found)))

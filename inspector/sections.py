@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from formats.ggml_types import ABSENT, GgmlType, readings
-from inspector.node import Node, Rows, walk
+from construct import Container
+
+from formats.bodies.hparams import row_widths
+from formats.ggml_types import ABSENT, TYPES, UPSTREAM, GgmlType, readings
+from inspector.node import Kind, Node, Rows, walk
 from inspector.span import Span
 
 if TYPE_CHECKING:
@@ -123,7 +126,10 @@ class Section:
 
 def sections(root: Node) -> tuple[Section, ...]:
     """The sections of a state in file order; those inside checkpoints are not among them."""
-    return tuple(_section(path, node) for path, node in _section_nodes(root))
+    return tuple(
+        _historic(root, path, node) if node.name == "kv_self" else _section(path, node)
+        for path, node in _section_nodes(root)
+    )
 
 
 def _section_nodes(root: Node, path: str = "") -> Iterator[tuple[str, Node]]:
@@ -170,6 +176,59 @@ def _section(path: str, node: Node) -> Section:
         has_values=bool(node.facts.get("values", True)),
         declared_cells=sum(body.number("cell_count") for body in bodies),
     )
+
+
+def _historic(root: Node, path: str, node: Node) -> Section:
+    """A cache of before July 2024: no types in it, widths only in the hyper-parameters."""
+    rows = node.rows("cells")
+    n_cells = node.number("kv_head", node.number("kv_ntok"))
+    widths = _widths(root)
+    found: dict[str, list[Block]] = {"k": [], "v": []}
+    for at, data in walk(node, path):
+        name = data.name if data.name in found else at.rpartition(".")[2].partition("[")[0]
+        if data.kind is not Kind.PAYLOAD or name not in found or not n_cells:
+            continue
+        layer, row = len(found[name]), len(data.span) // n_cells
+        width = widths[layer][name == "v"] if layer < len(widths) else 0
+        type_id = _type_of(row, width)
+        element = row // width if name == "v" and node.number("v_trans", 1) and width else 0
+        block = Block(at, type_id, row, n_cells, data.span, data.span, element)
+        found[name].append(block)
+    return Section(
+        kind=node.role,
+        path=path,
+        node=node,
+        n_stream=1,
+        tables=(rows,) if rows is not None and len(rows) else (),
+        streams=(0,) if rows is not None and len(rows) else (),
+        cell_ext=0,
+        v_trans=_optional(node, "v_trans"),
+        n_layer=len(widths) or None,
+        k=tuple(found["k"]),
+        v=tuple(found["v"]),
+        r=(),
+        s=(),
+        has_values=True,
+        declared_cells=n_cells,
+    )
+
+
+def _widths(root: Node) -> tuple[tuple[int, int], ...]:
+    """Elements of a key row and of a value row of every layer, by the hyper-parameters."""
+    node = root.get("hparams")
+    if node is None:
+        return ()
+    values = Container()
+    for child in node.children:
+        is_list = isinstance(child.value, Rows)
+        values[child.name] = child.value.column("value").tolist() if is_list else child.value  # type: ignore[union-attr]
+    return row_widths(values)
+
+
+def _type_of(row_bytes: int, n_elements: int) -> int:
+    """The type of which so many elements take so many bytes; f16 before bf16."""
+    fits = (t.id for t in TYPES if t.writer == UPSTREAM and t.elements(row_bytes) == n_elements)
+    return next(fits, ABSENT)
 
 
 def _optional(node: Node, name: str) -> int | None:

@@ -25,7 +25,8 @@ class Tokens:
         media: media chunks.
         path: of the token list.
         span: bytes of the field.
-        rows: the token list; None if it was not reached.
+        rows: the token list; None if it was not reached, or lies in no table.
+        given: the ids where they lie in no table.
     """
 
     packing: str
@@ -35,12 +36,15 @@ class Tokens:
     path: str
     span: Span
     rows: Rows | None
+    given: NDArray[np.int64] | None = None
 
     @cached_property
     def ids(self) -> NDArray[np.int64]:
         """Token ids in order, -1 at media, shape `(count,)`; empty if the list was not reached."""
         import numpy as np
 
+        if self.given is not None:
+            return self.given
         return np.zeros(0, np.int64) if self.rows is None else self.rows.column("value")
 
     @cached_property

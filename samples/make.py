@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.support.damage import Damaged, cut, hole, overwrite, set_field, trail
 from tests.support.writer import (
     COMPOSITIONS,
     DIALECTS,
@@ -34,6 +35,7 @@ from tests.support.writer import (
     Generation,
     IkMemory,
     Image,
+    Mark,
     Memory,
     Outputs,
     Packable,
@@ -65,19 +67,38 @@ class Companion:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """A finding: its code, the offset of its bytes, and the companion's suffix if it is in one."""
+
+    code: str
+    offset: int
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
 class Sample:
-    """A synthetic sample: its layout, a name for what it shows, a sentence about it, its bytes."""
+    """A synthetic sample.
+
+    Attributes:
+        layout: the layout it is written in.
+        name: what it shows; for a damaged one the code of the finding.
+        about: a sentence about it.
+        data: its bytes.
+        companions: files beside it.
+        findings: the errors and warnings in it.
+    """
 
     layout: str
     name: str
     about: str
     data: bytes
     companions: tuple[Companion, ...] = ()
+    findings: tuple[Expected, ...] = ()
 
     @property
     def file(self) -> str:
-        """The name of the file."""
-        return f"{self.layout}--{self.name}.slot"
+        """The path below this folder."""
+        return f"{'damaged' if self.findings else 'intact'}/{self.layout}--{self.name}.slot"
 
 
 def sha256(data: bytes) -> str:
@@ -86,13 +107,13 @@ def sha256(data: bytes) -> str:
 
 
 def card(sample: Sample) -> str:
-    """The card of an intact synthetic sample, as TOML."""
+    """The card of a synthetic sample, as TOML."""
     lines = [
         f'layout = "{sample.layout}"',
         f"about = {json.dumps(sample.about)}",
         f'sha256 = "{sha256(sample.data)}"',
         'licence = "CC0-1.0"',
-        "findings = []",
+        *(["findings = []"] if not sample.findings else []),
         "",
         "[origin]",
         'kind = "synthetic"',
@@ -106,6 +127,10 @@ def card(sample: Sample) -> str:
             f'layout = "{companion.layout}"',
             f'sha256 = "{sha256(companion.data)}"',
         ]
+    for finding in sample.findings:
+        lines += ["", "[[findings]]", f'code = "{finding.code}"', f"offset = {finding.offset}"]
+        if finding.suffix:
+            lines.append(f'suffix = "{finding.suffix}"')
     return "\n".join(lines) + "\n"
 
 
@@ -306,7 +331,7 @@ def session_files() -> Iterator[Sample]:
 
 def blob_files() -> Iterator[Sample]:
     """Sequence states as they lie in memory and in checkpoints."""
-    for kind in ("kv", "iswa", "hybrid"):
+    for kind in ("iswa", "hybrid"):
         held = memory(kind, DIALECTS[""])
         about = "The state of one sequence, as a program keeps it in memory."
         yield Sample(f"blob.{kind}.prefixed", "twelve-tokens", about, pack(Blob(held)).data)
@@ -414,6 +439,180 @@ def listed(family: str, records: list[Checkpoint], state: bytes) -> Packable:
     return CheckpointList(family, tuple(records))
 
 
+# -- damaged files ---------------------------------------------------------------------------------
+
+
+def spoilt(layout: str, code: str, about: str, damaged: Damaged, *places: Mark | int) -> Sample:
+    """A damaged sample in which nothing but `code` is found, at each of these fields or offsets."""
+    offsets = [place.start if isinstance(place, Mark) else place for place in places]
+    findings = tuple(Expected(code, offset) for offset in offsets)
+    return Sample(layout, code, about, damaged.data, findings=findings)
+
+
+def wrong_words() -> Iterator[Sample]:
+    """Slot files with a wrong number in a field."""
+    layout, plain = "ggsq2.kv", pack(Slot(2, TEXT, memory("kv", DIALECTS[""])))
+    stream = "attn.streams[0]"
+    for code, path, value, about in (
+        ("envelope.magic-wrong", "magic", 0x67677370, "One bit of the magic flipped."),
+        ("envelope.version-unknown", "version", 9, "A version that nobody writes."),
+        ("envelope.version-contradicts-body", "version", 4, "Version 4 without rotation words."),
+    ):
+        yield spoilt(
+            layout, code, about, set_field(plain, plain.mark(path), value), plain.mark(path)
+        )
+    made = set_field(plain, plain.mark("n_token_count"), 2**31)
+    about = "More tokens than there are bytes."
+    yield spoilt(layout, "tokens.count-exceeds-file", about, made, plain.mark("tokens"))
+    cells = plain.mark(f"{stream}.cells").start
+    for code, row, offset, word, about in (
+        ("cells.n-seq-id", 3, 4, 2, "A cell that claims two sequences."),
+        ("cells.pos-negative", 3, 0, 0xFFFFFFFB, "A cell at position -5."),
+        ("cells.pos-duplicate", 3, 0, 2, "Two cells at position 2."),
+    ):
+        place = cells + 12 * row + offset
+        made = overwrite(plain.data, place, word.to_bytes(4, "little"))
+        yield spoilt(layout, code, about, made, place)
+
+    place = plain.mark("tokens").start + 4
+    made = overwrite(plain.data, place, b"\xfe\xff\xff\xff")
+    yield spoilt(layout, "tokens.negative", "Token 1 is -2.", made, place)
+
+
+def cut_files() -> Iterator[Sample]:
+    """Files that end too early or too late."""
+    layout, plain = "ggsq2.kv", pack(Slot(2, TEXT, memory("kv", DIALECTS[""])))
+    last = plain.mark("attn.streams[0].v[1].data")
+    about = "The last byte is missing: a disk that was full."
+    yield spoilt(layout, "file.truncated", about, cut(plain.data, len(plain.data) - 1), last)
+    yield spoilt(layout, "file.empty", "A save that failed at once.", cut(plain.data, 0), 0)
+    full = replace(DIALECTS[""], ids="all")
+    session = pack(Session(9, TEXT.ids, Context(b"llama", memory("kv", full)))).data
+    about = "Sixteen zeros behind a whole context, which loaders refuse."
+    made = trail(session, bytes(16))
+    yield spoilt("ggsn9.kv", "file.trailing-bytes-refused", about, made, len(session))
+
+
+def wrong_memories() -> Iterator[Sample]:
+    """Slot files whose parts are whole and do not fit together."""
+    streamed, cells = DIALECTS[""], cells_of(TEXT)
+    shorter = Tokens(TEXT.ids[:-2])
+
+    def sample(kind: str, code: str, about: str, place: str, **sections: Section) -> Sample:
+        held = memory(kind, streamed)
+        packed = pack(Slot(2, TEXT, replace(held, sections={**held.sections, **sections})))
+        return spoilt(f"ggsq2.{kind}", code, about, Damaged(code, packed.data), packed.mark(place))
+
+    attn = cache(cells)
+    both = replace(attn, streams=(cells[:6], cells[6:]))
+    about = "Two streams of one sequence have cells."
+    yield sample("kv", "streams.several-in-seq", about, "attn.n_stream", attn=both)
+    about = "Ten cells for twelve tokens."
+    fewer = cache(cells_of(shorter))
+    yield sample("kv", "tokens.cells-mismatch", about, "attn.n_stream", attn=fewer)
+    about = "Twelve tokens and not one cell."
+    yield sample("kv", "tokens.no-cells", about, "attn.n_stream", attn=cache(()))
+    about = "The second layer of keys is stored as f32."
+    mixed = replace(attn, k=(K, Row(F32, 32), K))
+    place = "attn.streams[0].k[1].k_type"
+    mixed = replace(mixed, v=(V, V, V))
+    yield sample("kv", "layers.types-disagree", about, place, attn=mixed)
+    about = "Keys of fifteen bytes of f16."
+    odd = replace(attn, k=(Row(F16, 15), Row(F16, 15)))
+    packed = pack(Slot(2, TEXT, Memory({"attn": odd}, streamed)))
+    places = [packed.mark(f"attn.streams[0].k[{i}].k_type") for i in (0, 1)]
+    made = Damaged("odd rows", packed.data)
+    yield spoilt("ggsq2.kv", "layers.row-not-whole", about, made, *places)
+
+    window = cache(cells_of(shorter)[-WINDOW:], windowed=True)
+    about = "The window ends two positions before the full cache."
+    yield sample("iswa", "swa.behind", about, "swa.n_stream", swa=window)
+    holed = cache((*cells[-WINDOW:-3], *cells[-2:]), windowed=True)
+    about = "A cell is missing inside the window."
+    yield sample("iswa", "swa.gaps", about, "swa.streams[0].cells", swa=holed)
+
+    early = section("state", cells_of(shorter), streamed)
+    about = "The state stands two positions before the end of the attention cache."
+    yield sample("hybrid", "recurrent.pos-mismatch", about, "recr.cell_count", recr=early)
+
+
+def wrong_lists() -> Iterator[Sample]:
+    """Checkpoint lists that are damaged, or that are not those of their state."""
+    held = memory("hybrid", DIALECTS[""])
+    state = pack(Slot(2, TEXT, held)).data
+    parts = [(memory("hybrid", held.dialect, Tokens(TEXT.ids[:n])), n) for n in (4, 8)]
+    records = [checkpoint(part, n, seq_id=None) for part, n in parts]
+    first, second = "records[0]", "records[1]"
+
+    def beside(code: str, about: str, made: Damaged, place: Mark | int, layout: str) -> Sample:
+        suffix = SUFFIXES.get(layout, ".ckpt")
+        offset = place.start if isinstance(place, Mark) else place
+        companion = Companion(suffix, layout, made.data)
+        findings = (Expected(code, offset, suffix),)
+        return Sample("ggsq2.hybrid", code, about, state, (companion,), findings)
+
+    pkcl = pack(CheckpointList("pkcl1", tuple(records)))
+    end, start = len(pkcl.data), pkcl.mark(f"{second}.n_tokens")
+    for code, about, made, place in (
+        ("sidecar.truncated", "The last byte is missing.", cut(pkcl.data, end - 1), start),
+        ("sidecar.trailing-bytes", "Eight more bytes.", trail(pkcl.data, bytes(8)), end),
+    ):
+        yield beside(code, about, made, place, "pkcl1")
+    for code, path, value, about in (
+        ("sidecar.unknown-version", "version", 7, "Version 7."),
+        ("checkpoint.n-tokens-mismatch", f"{first}.n_tokens", 3, "A token too few."),
+        ("checkpoint.n-tokens-high", f"{first}.n_tokens", 5, "A token too many."),
+        ("checkpoint.recurrent-range", f"{second}.pos_min", 0, "A range of positions."),
+    ):
+        mark = pkcl.mark(path)
+        yield beside(code, about, set_field(pkcl, mark, value), mark, "pkcl1")
+    count = pkcl.mark("count")
+    about = "Three records are claimed, two are there."
+    yield beside("sidecar.count-exceeds-file", about, set_field(pkcl, count, 3), end, "pkcl1")
+    llcp = pack(CheckpointList("llcp1", tuple(records)))
+    made = set_field(llcp, llcp.mark("count"), 2**31)
+    about = "Two thousand million records, which the reader believes."
+    yield beside("sidecar.unchecked-size", about, made, len(llcp.data), "llcp1")
+    hashed = pack(pkcl2([checkpoint(part, n) for part, n in parts], state + b"more"))
+    about = "The hash of another state."
+    made = Damaged("another hash", hashed.data)
+    yield beside("sidecar.hash-mismatch", about, made, hashed.mark("state_hash"), "pkcl2")
+    moved = replace(records[1], n_tokens=7, pos_min=6, pos_max=6)
+    wrong = pack(CheckpointList("pkcl1", (records[0], moved)))
+    about = "The record says position 6, its blob position 7."
+    made = Damaged("another position", wrong.data)
+    place = wrong.mark(f"{second}.pos_max")
+    yield beside("checkpoint.position-mismatch", about, made, place, "pkcl1")
+
+
+def wrong_appendices() -> Iterator[Sample]:
+    """Slot files of version 4 whose SCKP appendix is damaged; the state itself is whole."""
+    rotated = DIALECTS["rotated"]
+    parts = [(memory("hybrid", rotated, Tokens(TEXT.ids[:n])), n) for n in (4, 8)]
+    records = tuple(checkpoint(part, n) for part, n in parts)
+    slot = Slot(4, replace(TEXT, packed=True), memory("hybrid", rotated), records)
+    whole = pack(slot)
+    layout = "ggsq4.hybrid"
+    for code, path, value, about in (
+        ("appendix.unknown-version", "appendix.version", 2, "Version 2."),
+        ("appendix.magic", "appendix.magic", 0x504B4353 ^ 1, "One bit of the magic flipped."),
+    ):
+        mark = whole.mark(path)
+        yield spoilt(layout, code, about, set_field(whole, mark, value), mark)
+
+
+def wrong_numbers() -> Iterator[Sample]:
+    """Slot files in which tensors hold what no model computes."""
+    plain = pack(Slot(2, TEXT, memory("kv", DIALECTS[""])))
+    block = plain.mark("attn.streams[0].k[1].data")
+    made = overwrite(plain.data, block.start + 3 * K.size, b"\0\x7e")
+    about = "A NaN among the keys."
+    yield spoilt("ggsq2.kv", "tensors.non-finite", about, made, block.start + 3 * K.size)
+    made = hole(plain.data, block.start + 3 * K.size, 2 * K.size)
+    about = "The keys of two cells are zeros."
+    yield spoilt("ggsq2.kv", "tensors.zero-rows", about, made, block.start + 3 * K.size)
+
+
 # -- all of them -----------------------------------------------------------------------------------
 
 
@@ -427,14 +626,24 @@ def intact() -> Iterator[Sample]:
     yield from sidecars()
 
 
+def damaged() -> Iterator[Sample]:
+    """Every damaged synthetic sample."""
+    yield from wrong_words()
+    yield from cut_files()
+    yield from wrong_memories()
+    yield from wrong_lists()
+    yield from wrong_appendices()
+    yield from wrong_numbers()
+
+
 def files() -> dict[str, bytes]:
     """Path below this folder -> bytes, of every file that this script writes."""
     made: dict[str, bytes] = {}
-    for sample in intact():
-        made[f"intact/{sample.file}"] = sample.data
-        made[f"intact/{sample.file.removesuffix('.slot')}.toml"] = card(sample).encode()
+    for sample in (*intact(), *damaged()):
+        made[sample.file] = sample.data
+        made[sample.file.removesuffix(".slot") + ".toml"] = card(sample).encode()
         for companion in sample.companions:
-            made[f"intact/{sample.file}{companion.suffix}"] = companion.data
+            made[sample.file + companion.suffix] = companion.data
     return made
 
 

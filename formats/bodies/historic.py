@@ -277,7 +277,7 @@ _OUTPUTS_HEAD = (
 
 
 def _state(head: tuple[Any, ...], *kv: Any) -> tuple[Any, ...]:
-    return (*head, "kv_self" / Record(*kv) * "the cache")
+    return (*head, "kv_self" / Record(*kv, role="attention", alone=False) * "the cache")
 
 
 STATES: dict[str, tuple[Any, ...]] = {

@@ -22,11 +22,16 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
 
 
 def findings_of(subject: Subject) -> tuple[Finding, ...]:
-    """All findings, the worst first, then in file order."""
+    """All findings about one file by itself."""
     found = [finding for check in CHECKS for finding in check(subject)]
     if (mend := subject.identification.mend) is not None:
         derailed = ("cells.", "layers.", "layout.flag", "tokens.cells-mismatch")
         found = [
             f for f in found if f.span.stop <= mend.span.start or not f.code.startswith(derailed)
         ]
-    return tuple(sorted(found, key=lambda finding: (finding.severity.rank, finding.span)))
+    return in_order(tuple(found))
+
+
+def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The worst first; of equal ones those of the file itself, then by place."""
+    return tuple(sorted(findings, key=lambda f: (f.severity.rank, f.carrier, f.span)))

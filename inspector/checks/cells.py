@@ -209,8 +209,10 @@ def _section(subject: Subject, section: Section) -> Iterator[Finding]:
 def _sequences(path: str, table: Rows) -> Iterator[Finding]:
     import numpy as np
 
-    n_seq_id = table.column("n_seq_id")
     names = [name for name, _ in table.fields]
+    if "n_seq_id" not in names:
+        return
+    n_seq_id = table.column("n_seq_id")
     if not table.ragged:
         expected = int("seq_id" in names)
         wrong = np.flatnonzero(n_seq_id != expected)

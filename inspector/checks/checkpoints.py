@@ -569,6 +569,24 @@ def usable(listing: CheckpointList, findings: tuple[Finding, ...]) -> tuple[bool
     return tuple(record.complete and f"[{record.index}" not in hit for record in listing.records)
 
 
+def beyond_state(record: CheckpointRecord, state: State) -> tuple[str, str, str, str] | None:
+    """How a record reaches beyond the end of the state, or None if it does not.
+
+    Returns:
+        The member that tells, what it says, what it could say at most, and the number that it has.
+    """
+    n_tokens, pos_max = record.n_tokens or 0, record.pos_max or 0
+    count, next_pos = state.tokens.count, state.next_pos
+    if state.tokens.packing != "none" and n_tokens > count:
+        name = "n_tokens" if record.stores_n_tokens else "pos_max_prompt"
+        message = f"covers {n_tokens:,} tokens, the state has {count:,}"
+        return name, message, f"at most {count}", f"{n_tokens}"
+    if next_pos is not None and pos_max >= next_pos:
+        message = f"ends at position {pos_max}, the state at {next_pos - 1}"
+        return "pos_max", message, f"at most {next_pos - 1}", f"{pos_max}"
+    return None
+
+
 @dataclass(frozen=True)
 class _Judge:
     """One list against its state."""
@@ -807,34 +825,11 @@ class _Judge:
                 f"{pos_max}",
                 f"{pos_min}",
             )
-        beyond = list(self._beyond(record, n_tokens, pos_max))
-        yield from beyond
-        if record.stores_n_tokens and not beyond:
+        outside = beyond_state(record, self.state) if self.state is not None else None
+        if outside is not None:
+            yield self._of_record("checkpoint.beyond-state", record, *outside)
+        elif record.stores_n_tokens:
             yield from self._n_tokens(record, n_tokens, pos_max)
-
-    def _beyond(self, record: CheckpointRecord, n_tokens: int, pos_max: int) -> Iterator[Finding]:
-        state = self.state
-        if state is None or state.tokens.packing == "none":
-            return
-        count, next_pos = state.tokens.count, state.next_pos
-        if n_tokens > count:
-            yield self._of_record(
-                "checkpoint.beyond-state",
-                record,
-                "n_tokens" if record.stores_n_tokens else "pos_max_prompt",
-                f"covers {n_tokens} tokens, the state has {count}",
-                f"at most {count}",
-                f"{n_tokens}",
-            )
-        elif next_pos is not None and pos_max >= next_pos:
-            yield self._of_record(
-                "checkpoint.beyond-state",
-                record,
-                "pos_max",
-                f"ends at position {pos_max}, the state at {next_pos - 1}",
-                f"at most {next_pos - 1}",
-                f"{pos_max}",
-            )
 
     def _n_tokens(self, record: CheckpointRecord, n_tokens: int, pos_max: int) -> Iterator[Finding]:
         state = self.state

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from inspector.bundle import Beside, Bundle, Companion, File, Role
 from inspector.checkpoints import CheckpointList
-from inspector.checks.checkpoints import READERS, Reader, State, check_list
+from inspector.checks.checkpoints import READERS, Reader, State, beyond_state
 from inspector.containers import Container, Trouble
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.span import Span
@@ -159,7 +159,7 @@ def check_companions(
     state: State | None = None,
     appendix: CheckpointList | None = None,
 ) -> tuple[Finding, ...]:
-    """Everything that is wrong with the companions of a file.
+    """Everything that is wrong with the companions of a file, but for the insides of their lists.
 
     Args:
         bundle: the file and the names beside it.
@@ -234,8 +234,6 @@ def _sidecar(subject: File, beside: Beside, state: State | None) -> Iterator[Fin
             f"{file.size:,} bytes",
         )
         return
-    findings = check_list(listing, beside.source, state, file.name)
-    yield from findings
     yield from _sharing(subject, file, listing)
     if (listing.format, listing.version) in _UNCOUNTED:
         yield _finding(
@@ -257,19 +255,18 @@ def _sidecar(subject: File, beside: Beside, state: State | None) -> Iterator[Fin
             listing.format,
         )
     if _reader(listing).leaves_stale:
-        yield from _stale(subject, file, listing, findings)
+        yield from _stale(subject, file, listing, state)
 
 
-def _stale(
-    subject: File, file: File, listing: CheckpointList, findings: tuple[Finding, ...]
-) -> Iterator[Finding]:
+def _stale(subject: File, file: File, listing: CheckpointList, state: State) -> Iterator[Finding]:
     """Records beyond the state prove it; times only hint at it, since copying changes them."""
-    beyond = [finding for finding in findings if finding.code == "checkpoint.beyond-state"]
+    outside = [(record.index, beyond_state(record, state)) for record in listing.whole]
+    evidence = [f"checkpoint {index} {found[1]}" for index, found in outside if found is not None]
+    proven = bool(evidence)
     slack = _SLACK_SECONDS * 10**9
     if listing.format == "ik-checkpoints":  # written before the state
         slack += subject.size * 10**9 // _SLOWEST_WRITE
     age = subject.mtime_ns - file.mtime_ns
-    evidence = [finding.message for finding in beyond]
     if age > slack:
         evidence.append(f"{file.name} was last written {age / 10**9:.0f} s before {subject.name}")
     if evidence:
@@ -278,8 +275,8 @@ def _stale(
             file,
             f"{file.name} is not of the save that wrote {subject.name}: {evidence[0]}",
             "a sidecar of the same save",
-            "one that does not fit" if beyond else "an older one",
-            *evidence,
+            "one that does not fit" if proven else "an older one",
+            *evidence[:8],
         )
 
 

@@ -174,15 +174,16 @@ def _measured(source: Source, block: Block, data: Span, kind: GgmlType) -> Stati
     )
 
 
-def check_tensors(source: Source, parts: Iterable[Section]) -> Iterator[Finding]:
-    """Read every stored block of some sections.
+def check_tensors(parts: Iterable[Section], measured: Iterable[Statistics]) -> Iterator[Finding]:
+    """What is wrong with the numbers of some sections.
 
     Args:
-        source: the open file.
-        parts: sections of it.
+        parts: the sections.
+        measured: what `statistics` found in their blocks.
     """
+    by_path = {one.block.path: one for one in measured}
     for section in parts:
-        found = tuple(statistics(source, section.blocks))
+        found = [by_path[block.path] for block in section.blocks if block.path in by_path]
         yield from _non_finite(section, [one for one in found if one.non_finite])
         if section.kind in ("attention", "swa"):
             yield from _zero_rows(section, [one for one in found if _forgotten(section, one)])

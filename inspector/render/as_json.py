@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from inspector.bundle import Companion
 from inspector.findings import Finding
-from inspector.identify import Identification
-from inspector.report import SCHEMA, Report
+from inspector.report import SCHEMA, Checkpoint, Report
 from inspector.sections import Block, Section
 
 
@@ -16,43 +16,68 @@ def to_dict(report: Report) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "file": {"name": report.name, "bytes": report.size},
-        "identity": identity(report.identification),
+        "identity": identity(report),
         "tokens": {
             "count": tokens.count if tokens else 0,
             "words": tokens.words if tokens else 0,
             "packing": tokens.packing if tokens else "none",
             "media": tokens.media if tokens else 0,
-            "digest": tokens.digest if tokens and tokens.rows is not None else None,
+            "digest": tokens.digest if tokens and len(tokens.ids) else None,
         },
         "sections": [_section(section) for section in report.sections],
-        "checkpoints": [],
+        "checkpoints": [_checkpoint(checkpoint) for checkpoint in report.checkpoints],
+        "companions": [_companion(report, one) for one in report.bundle.companions],
         "findings": [finding_dict(finding) for finding in report.findings],
     }
 
 
-def identity(identification: Identification) -> dict[str, Any]:
+def identity(report: Report) -> dict[str, Any]:
     """What a file is."""
-    reading = identification.reading
-    if reading is None:
-        builds = {"from": None, "to": None}
-        return {
-            "verdict": str(identification.verdict),
-            "format": None,
-            "version": None,
-            "writer": None,
-            "layout": None,
-            "builds": builds,
-            "competing": [],
-        }
-    version = reading.decoding.root.get("version")
+    identification, reading = report.identification, report.identification.reading
+    version = layout = family = None
+    if reading is not None:
+        word = reading.decoding.root.get("version")
+        version = word.value if word is not None else reading.layout.version
+        layout, family = reading.layout.id, reading.layout.format
     return {
         "verdict": str(identification.verdict),
-        "format": reading.layout.format,
-        "version": version.value if version is not None else reading.layout.version,
+        "format": report.container.format if report.container else family,
+        "version": version,
         "writer": identification.writer,
-        "layout": reading.layout.id,
+        "layout": layout,
         "builds": {"from": identification.builds.since, "to": identification.builds.until},
         "competing": [other.layout.id for other in identification.competing],
+    }
+
+
+def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    record = checkpoint.record
+    return {
+        "carrier": record.carrier,
+        "format": record.format,
+        "version": record.version,
+        "index": record.index,
+        "n_tokens": record.n_tokens,
+        "pos_min": record.pos_min,
+        "pos_max": record.pos_max,
+        "target_bytes": record.n_tgt or 0,
+        "draft_bytes": record.n_dft or 0,
+        "spec_bytes": record.n_spec or 0,
+        "usable": checkpoint.usable,
+        "start": record.span.start,
+        "stop": record.span.stop,
+        "layout": record.blob.layout if record.blob is not None else None,
+    }
+
+
+def _companion(report: Report, companion: Companion) -> dict[str, Any]:
+    name = companion.file.name
+    codes = sorted({finding.code for finding in report.findings if finding.carrier == name})
+    return {
+        "name": name,
+        "bytes": companion.file.size,
+        "role": str(companion.role),
+        "findings": codes,
     }
 
 

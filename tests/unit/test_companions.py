@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inspector.bundle import bundle, looked_into
-from inspector.checkpoints import appendix_of
+from inspector.checkpoints import appendix_of, checkpoint_list
 from inspector.checks import checkpoints as list_checks
 from inspector.checks import companions as bundle_checks
 from inspector.checks.checkpoints import check_list, state_of, usable
@@ -155,35 +155,35 @@ class Scene:
 
 def judged(path: Path) -> Verdict:
     found = bundle(path)
-    with opened(path) as source, looked_into(found.companions) as beside:
+    with opened(path) as source, looked_into(found.companions) as others:
         identification = identify(source)
-        state = own = None
-        findings: tuple[Finding, ...] = ()
-        lists = {other.companion.file.name: other.listing for other in beside if other.listing}
-        if identification.reading is not None:
-            root = identification.reading.decoding.root
-            subject = Subject(
-                path.name,
-                source.size,
-                identification,
-                identification.reading,
-                sections(root),
-                tokens_of(root),
-            )
-            own = appendix_of(source, root, path.name)
-            if subject.is_state:
-                state = state_of(subject, source)
-            if own is not None:
-                lists[""] = own
-                findings += check_list(own, source, state)
-        findings += check_companions(found, beside, state, own)
-    return Verdict(
-        findings,
-        {
-            name: usable(listing, tuple(f for f in findings if f.carrier == name))
-            for name, listing in lists.items()
-        },
-    )
+        assert identification.reading is not None
+        root = identification.reading.decoding.root
+        subject = Subject(
+            path.name,
+            source.size,
+            identification,
+            identification.reading,
+            sections(root),
+            tokens_of(root),
+        )
+        layout = identification.reading.layout
+        if subject.is_state:
+            state, own = state_of(subject, source), appendix_of(source, root, path.name)
+        else:
+            state = None
+            own = checkpoint_list(root, path.name, layout.format, layout.version)
+        findings = check_companions(found, others, state, own)
+        flags = {}
+        for name, listing, where in (
+            ("", own, source),
+            *((other.companion.file.name, other.listing, other.source) for other in others),
+        ):
+            if listing is not None:
+                problems = check_list(listing, where, state, name)
+                findings += problems
+                flags[name] = usable(listing, problems)
+    return Verdict(findings, flags)
 
 
 def beside(family: str, memory: Memory, made: list[Checkpoint], version: int = 4) -> Scene:
@@ -530,7 +530,7 @@ def test_records_beyond_the_state_prove_a_stale_sidecar(tmp_path: Path) -> None:
     verdict = beside("pkcl1", hybrid(N), made).judged(tmp_path)
     assert verdict.problems == {"checkpoint.beyond-state", "sidecar.stale"}
     stale = next(finding for finding in verdict.findings if finding.code == "sidecar.stale")
-    assert "4096" in stale.message
+    assert "4,096" in stale.message
     assert stale.carrier == f"{STATE}.ckpt"
 
 

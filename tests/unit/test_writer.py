@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.damage import at_random, every_field
+from tests.support.meter import write_sparse
 from tests.support.writer import (
     BF16,
     F16,
@@ -199,6 +201,32 @@ def test_marks_tile_the_file() -> None:
         assert mark.start == at
         at = mark.stop
     assert at == len(packed.data)
+
+
+def test_a_sparse_file_lacks_nothing_but_tensors(tmp_path: Path) -> None:
+    cells = cells_of(Tokens(IDS))
+    memory = Memory({"attn": Cache((cells,), (FOUR,), (FOUR,), v_trans=1)})
+    slot = Slot(2, Tokens(IDS), memory)
+    write_sparse(tmp_path / "sparse", slot)
+    packed = pack(slot)
+    assert (tmp_path / "sparse").read_bytes() == without_chance(packed, packed.data)
+
+
+def test_damage_is_reproducible() -> None:
+    cells = cells_of(Tokens(IDS))
+    packed = pack(Slot(2, Tokens(IDS), Memory({"attn": Cache((cells,), (FOUR,), (FOUR,))})))
+    seeds = range(200)
+    once, twice = ([at_random(packed, seed) for seed in seeds] for _ in range(2))
+    assert once == twice
+    assert sum(damaged.data != packed.data for damaged in once) > 150
+    assert len({damaged.what.split()[0] for damaged in once}) > 5
+
+
+def test_every_field_is_damaged() -> None:
+    packed = pack(Slot(2, Tokens(IDS), Memory({})))
+    whats = [damaged.what for damaged in every_field(packed)]
+    assert {"version = 3", "version = -1", "n_token_count = 0"} <= set(whats)
+    assert {what.split()[0] for what in whats} == {"magic", "version", "n_token_count"}
 
 
 # -- what real programs wrote ----------------------------------------------------------------------

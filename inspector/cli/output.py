@@ -1,0 +1,66 @@
+"""Standard output and standard error, as all commands use them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_WIDTH = 80
+"""Columns of what is no terminal."""
+
+_ASCII = str.maketrans("│░·×…≠≥≤", "|:-x~!><")
+"""What is drawn instead, character for character, where only ASCII can be."""
+
+
+def show(page: Iterable[RenderableType]) -> None:
+    """Print text for people: in colour on a terminal unless NO_COLOR is set, never wider than it."""
+    console = _console()
+    with console.capture() as captured:
+        for part in page:
+            console.print(part)
+    _write("\n".join(line.rstrip() for line in captured.get().split("\n")))
+
+
+def width() -> int:
+    """Columns that text for people may take."""
+    return _console().width
+
+
+def document(text: str) -> None:
+    """Print a document for programs."""
+    _write(text + "\n")
+
+
+def complain(message: str) -> None:
+    """Say on standard error what could not be done."""
+    from inspector.cli.printable import printable
+
+    print(f"slotscope: {printable(message)}", file=sys.stderr)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(
+        width=None if sys.stdout.isatty() else _WIDTH,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def _write(text: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    if not encoding.lower().startswith("utf") or os.environ.get("LC_ALL") in ("C", "POSIX"):
+        text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: go on quietly, for the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

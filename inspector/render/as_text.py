@@ -1,0 +1,323 @@
+"""A report as text for people: what the file is, a map of it, what it holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from inspector.findings import Finding, Severity
+from inspector.identify import Verdict
+from inspector.render.byte_map import ByteMap
+from inspector.render.page import QUIET, STRONG, STYLES, columns, counted, printable, shortened, text
+from inspector.report import Checkpoint, Report
+from inspector.sections import Block, Section
+from inspector.tokens import Tokens
+
+_MOST_ALIKE = 3
+"""Findings of one code that are shown in full."""
+_MOST_CHECKPOINTS = 12
+_MOST_FACTS = 12
+_LONGEST_NAME = 40
+_NAMES = {
+    "ik-tokens": "token list of ik_llama.cpp",
+    "jan": "settings of Jan",
+    "llama-cpp-python": "pickled state of llama-cpp-python",
+    "diskcache": "prompt cache of llama-cpp-python",
+}
+_EXTENSIONS = {8: "x and y in every cell", 12: "x, y and tok in every cell"}
+
+
+def page(report: Report, name: str, *, show_tokens: bool) -> Iterator[RenderableType]:
+    """Everything about one file.
+
+    Args:
+        report: what was found.
+        name: of the file, as the user gave it.
+        show_tokens: whether token ids may be shown.
+    """
+    yield from _identity(report, name)
+    root = report.identification.root
+    if root is not None and root.children and report.container is None:
+        yield Text()
+        yield ByteMap(root)
+    for part in (
+        _tokens(report.tokens, show_tokens=show_tokens),
+        _sections(report.sections),
+        _facts(report),
+        _checkpoints(report),
+        _companions(report),
+        _statistics(report),
+        _findings(report.findings),
+    ):
+        shown = list(part)
+        if shown:
+            yield Text()
+            yield from shown
+
+
+def _identity(report: Report, name: str) -> Iterator[RenderableType]:
+    """What it is, when it can have been written, how sure and how well that is."""
+    identification = report.identification
+    verdict, reading = identification.verdict, identification.reading
+    if report.container is not None:
+        what, details = _NAMES[report.container.format], [report.container.format]
+    elif reading is None:
+        what, details = "unknown", ["no known layout explains it"]
+    else:
+        layout, writer = reading.layout, identification.writer
+        what = layout.title.partition(":")[0]
+        if writer and writer not in layout.title:
+            what = f"{writer} {what}"
+        if report.sections:
+            kinds = dict.fromkeys(section.kind for section in report.sections)
+            what += f" ({' + '.join(kinds)})"
+        builds = identification.builds
+        dated = f"written {builds}" if not builds.since or not builds.until else f"written by {builds}"
+        known = builds.since or builds.until
+        details = [dated if known else "no build interval known", f"layout {layout.id}"]
+    size = counted(report.size, "byte")
+    damaged = "damaged " if verdict is Verdict.DAMAGED else ""
+    yield text((shortened(name, _LONGEST_NAME), STRONG), ": ", (damaged, STYLES["damaged"]), what)
+    yield text(" · ".join([*details, size]))
+    others = [other.layout.id for other in identification.competing]
+    words = f"{verdict}: could be {', '.join(others)} as well" if others else str(verdict)
+    yield text((words, STYLES[verdict]), " · ", *_tally(report.findings))
+
+
+def _tally(findings: Sequence[Finding]) -> Iterator[str | tuple[str, str]]:
+    numbers = {severity: 0 for severity in Severity}
+    for finding in findings:
+        numbers[finding.severity] += 1
+    found = [(counted(n, severity), STYLES[severity]) for severity, n in numbers.items() if n]
+    if not found:
+        yield ("sound: nothing in it contradicts anything", STYLES["recognised"])
+    elif not numbers[Severity.ERROR]:
+        yield "no errors, "
+    for index, part in enumerate(found):
+        yield ", " if index else ""
+        yield part
+
+
+def _tokens(tokens: Tokens | None, *, show_tokens: bool) -> Iterator[RenderableType]:
+    if tokens is None or tokens.packing == "none":
+        return
+    line = counted(tokens.count, "token")
+    if tokens.packing == "packed":
+        line += f", packed into {counted(tokens.words, 'word')}"
+        line += f" with {counted(tokens.media, 'media chunk')}" if tokens.media else ""
+    if not len(tokens.ids):
+        line += "" if not tokens.count else ", none of which could be read"
+    else:
+        line += f", xxh3 {tokens.digest}"
+    yield text(("tokens   ", STRONG), line)
+    if show_tokens and len(tokens.ids):
+        yield text(" ".join(map(str, tokens.ids.tolist())))
+
+
+def _sections(sections: Sequence[Section]) -> Iterator[RenderableType]:
+    if not sections:
+        return
+    names = ("section", "bytes at", "cells", "positions", "a cell's rows")
+    table = columns(*names, numbers=["cells"], fixed=["bytes at", "positions"])
+    for section in sections:
+        cells = f"{section.cells:,}" if section.kind != "dsv4" else ""
+        if section.declared_cells > section.cells and section.kind != "dsv4":
+            cells += f" of {section.declared_cells:,}"
+        name = Text.assemble((printable(section.path), STRONG))
+        if section.kind != section.path:
+            name.append(f"\n{section.kind}", QUIET)
+        table.add_row(name, str(section.span), cells, _positions(section), _stored(section))
+    yield table
+
+
+def _positions(section: Section) -> str:
+    import numpy as np
+
+    if section.pos_min is None or section.pos_min == section.pos_max:
+        return "" if section.pos_min is None else str(section.pos_min)
+    steps = np.flatnonzero(np.diff(np.unique(section.pos)) > 1)
+    span = f"{section.pos_min}..{section.pos_max}"
+    return f"{span}\n{counted(len(steps), 'gap')}" if len(steps) else span
+
+
+def _stored(section: Section) -> Text:
+    """The rows of a section, a line for each kind of row; and what is special about its cells."""
+    lines = []
+    for letter in "kvrs":
+        lines += _rows(letter.upper(), getattr(section, letter))
+    if section.v_trans == 1 and section.v:
+        lines.append("V transposed (flash attention off)")
+    if section.n_stream > 1:
+        lines.append(f"in {len(section.tables)} of {counted(section.n_stream, 'stream')}")
+    if section.cell_ext in _EXTENSIONS:
+        lines.append(_EXTENSIONS[section.cell_ext])
+    return text_lines(lines)
+
+
+def text_lines(lines: Sequence[str]) -> Text:
+    """Lines of one piece."""
+    return Text("\n").join(text(line) for line in lines)
+
+
+def _rows(letter: str, blocks: Sequence[Block]) -> Iterator[str]:
+    """One line if all layers are alike, else one for each kind with its layers."""
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for index, block in enumerate(blocks):
+        kinds.setdefault((block.type_name, block.row_bytes), []).append(index)
+    for (kind, size), places in kinds.items():
+        which = f" at {_ranges(places)}" if len(kinds) > 1 else ""
+        yield f"{letter} {len(places)} × {kind}, {counted(size, 'byte')}{which}"
+
+
+def _ranges(places: Sequence[int], most: int = 4) -> str:
+    """`[0..3], [7]`: runs of indices."""
+    runs = [
+        [place for _, place in group]
+        for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
+    ]
+    words = [f"[{run[0]}..{run[-1]}]" if len(run) > 1 else f"[{run[0]}]" for run in runs]
+    return ", ".join([*words[:most], *(["…"] if len(words) > most else [])])
+
+
+def _facts(report: Report) -> Iterator[RenderableType]:
+    """What a container says."""
+    if report.container is None or not report.container.facts:
+        return
+    table = columns("member", "value")
+    for fact in report.container.facts[:_MOST_FACTS]:
+        table.add_row(text(fact.path), text(shortened(str(fact.value), 2 * _LONGEST_NAME)))
+    yield table
+    if len(report.container.facts) > _MOST_FACTS:
+        yield text((f"… {len(report.container.facts) - _MOST_FACTS:,} more", QUIET))
+
+
+def _checkpoints(report: Report) -> Iterator[RenderableType]:
+    for carrier, group in groupby(report.checkpoints, key=lambda one: one.record.carrier):
+        found = list(group)
+        record = found[0].record
+        where = "in this file" if carrier == report.name else f"in {carrier}"
+        version = "" if record.version is None else f" {record.version}"
+        yield text(("checkpoints", STRONG), f" {where} ({record.format}{version})")
+        yield _records(found)
+
+
+def _records(found: Sequence[Checkpoint]) -> Table:
+    extra = [
+        (name, field)
+        for name, field in (("draft", "n_dft"), ("third blob", "n_spec"))
+        if any(getattr(one.record, field) for one in found)
+    ]
+    names = ("", "returns to", "positions", "bytes", *(name for name, _ in extra))
+    table = columns(*names, "memory", "usable", numbers=names[:1] + names[3:], fixed=["positions"])
+    head = found[: _MOST_CHECKPOINTS // 2] if len(found) > _MOST_CHECKPOINTS else found
+    tail = found[-_MOST_CHECKPOINTS // 2 :] if len(found) > _MOST_CHECKPOINTS else ()
+    for one in head:
+        table.add_row(*_record(one, [field for _, field in extra]))
+    if tail:
+        table.add_row("", text((f"… {len(found) - len(head) - len(tail):,} more", QUIET)))
+    for one in tail:
+        table.add_row(*_record(one, [field for _, field in extra]))
+    return table
+
+
+def _record(one: Checkpoint, extra: Sequence[str]) -> Iterator[RenderableType]:
+    record = one.record
+    yield f"[{record.index}]"
+    yield "" if record.n_tokens is None else counted(record.n_tokens, "token")
+    ends = dict.fromkeys(pos for pos in (record.pos_min, record.pos_max) if pos is not None)
+    yield "..".join(map(str, ends))
+    for field in ("n_tgt", *extra):
+        size = getattr(record, field)
+        yield "" if size is None else f"{size:,}"
+    yield text(record.blob.layout if record.blob is not None else "not understood")
+    cut = "" if record.complete else ", cut"
+    yield text(("yes", "green") if one.usable else (f"no{cut}", STYLES["error"]))
+
+
+def _companions(report: Report) -> Iterator[RenderableType]:
+    """The files that belong to it by their names, and whether they do by their contents."""
+    around = report.bundle
+    if around.companions:
+        table = columns("companion", "bytes", "what it is", "belongs to it", numbers=["bytes"])
+        for companion in around.companions:
+            name = companion.file.name
+            codes = {
+                finding.code
+                for finding in report.findings
+                if finding.carrier == name and finding.severity is not Severity.NOTE
+            }
+            inside = next((other for other in report.beside if other.companion == companion), None)
+            identified = inside.identification if inside is not None else None
+            what = str(companion.role)
+            if identified is not None and identified.reading is not None:
+                what = identified.reading.layout.title
+            verdict = ("not looked into", QUIET) if inside is None else ("yes", "green")
+            verdict = ("see " + ", ".join(sorted(codes)), STYLES["warning"]) if codes else verdict
+            table.add_row(text(name), f"{companion.file.size:,}", text(what), text(verdict))
+        yield table
+    if around.role is not None and not report.sections:
+        beside = "lies beside it" if around.state is not None else "is not there"
+        state = around.subject.name
+        for suffix_owner in (around.state,):
+            state = suffix_owner.name if suffix_owner is not None else "its state"
+        yield text(("state    ", STRONG), f"{state} {beside}")
+
+
+def _statistics(report: Report) -> Iterator[RenderableType]:
+    """What the stored numbers are like, for reports that have read them."""
+    if not report.statistics:
+        return
+    names = ("numbers of", "type", "root mean square", "zero rows", "not finite")
+    table = columns(*names, numbers=names[2:])
+    for one in report.statistics:
+        table.add_row(
+            text(one.block.path),
+            one.type.name,
+            f"{one.rms:.4g}",
+            f"{one.zero_rows:,}",
+            f"{one.non_finite:,}",
+        )
+    yield table
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    if not findings:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=8, no_wrap=True)
+    table.add_column(overflow="fold")
+    seen: dict[str, int] = {}
+    for finding in findings:
+        seen[finding.code] = seen.get(finding.code, 0) + 1
+        if seen[finding.code] <= _MOST_ALIKE:
+            for label, words in _finding(finding):
+                table.add_row(label, words)
+    for code, n in seen.items():
+        if n > _MOST_ALIKE:
+            table.add_row("", text((f"{n - _MOST_ALIKE:,} more of {code}", QUIET)))
+    yield table
+    yield text(("slotscope explain CODE says more about a finding", QUIET))
+
+
+def _finding(finding: Finding) -> Iterator[tuple[Text, Text]]:
+    """A finding as labelled lines; a note is short."""
+    about, severity = finding.about, finding.severity
+    where = ": ".join(part for part in (finding.carrier, finding.path) if part)
+    where = f"{where}  {finding.span}" if where else str(finding.span)
+    yield text((severity, STYLES[severity])), text((finding.code, STRONG), "  ", (where, QUIET))
+    yield Text(), text(finding.message)
+    harmless = about.consequence.startswith(("nothing", "none"))
+    if severity is not Severity.NOTE:
+        yield text(("expected", QUIET)), text(finding.expected)
+        yield text(("actual", QUIET)), text(finding.actual)
+        for line in finding.evidence:
+            yield text(("because", QUIET)), text(line)
+    if severity is not Severity.NOTE or not harmless:
+        yield text(("effect", QUIET)), text(about.consequence)
+    if severity is not Severity.NOTE:
+        yield text(("remedy", QUIET)), text(f"{about.remedy}: {about.advice}")
+        yield Text(), Text()

@@ -1,0 +1,84 @@
+"""What all text for people has in common: escaping, tables without lines, numbers, severities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {
+    "error": "bold red",
+    "warning": "yellow",
+    "note": "cyan",
+    "recognised": "green",
+    "ambiguous": "yellow",
+    "damaged": "bold red",
+    "unknown": "bold red",
+}
+"""Severity or verdict -> style."""
+
+QUIET = "dim"
+STRONG = "bold"
+
+
+def printable(text: str) -> str:
+    """A text in which nothing can move a terminal's cursor: such characters become escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def text(*parts: str | tuple[str, str]) -> Text:
+    """One piece of text, never read as markup.
+
+    Args:
+        parts: strings, or strings with a style.
+    """
+    found = Text()
+    for part in parts:
+        words, style = (part, "") if isinstance(part, str) else part
+        found.append(printable(words), style)
+    return found
+
+
+def columns(*names: str, numbers: Iterable[str] = (), fixed: Iterable[str] = ()) -> Table:
+    """A table without lines; the last column takes what is left.
+
+    Args:
+        names: headings; a table whose headings are all empty has none.
+        numbers: those of columns that are aligned to the right.
+        fixed: those of columns that are never folded.
+    """
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(names), header_style=QUIET
+    )
+    for name in names:
+        table.add_column(
+            name,
+            justify="right" if name in numbers else "left",
+            overflow="fold",
+            no_wrap=name in fixed or name in numbers,
+        )
+    return table
+
+
+def counted(n: int, what: str) -> str:
+    """`1 cell`, `303 cells`."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {re.sub('y$', 'ie', what)}s"
+
+
+def shortened(words: str, room: int) -> str:
+    """The words with their middle left out if there are more than `room` characters."""
+    if len(words) <= room:
+        return words
+    head = max(1, (room - 1) // 2)
+    return words[:head] + "…" + words[len(words) - max(1, room - 1 - head) :]
