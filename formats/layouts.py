@@ -49,6 +49,7 @@ def _rows(module: str) -> tuple[Layout, ...]:
     return rows
 
 
+@cache
 def all_layouts() -> tuple[Layout, ...]:
     """The whole table."""
     return tuple(layout for module in FAMILIES for layout in _rows(module))

@@ -7,7 +7,7 @@ a database is queried in a copy in memory. Sources:
   examples/server/server-context.cpp.
 - llama-cpp-python: abetlen/llama-cpp-python 0.3.34, llama_cpp/llama.py `LlamaState` and
   llama_cpp/llama_cache.py `LlamaDiskCache`; grantjenks/python-diskcache 5.6.3, diskcache/core.py.
-- Jan's `<same>.json` beside a slot file: menloresearch/jan, 2026.
+- Jan's `<same>.json` beside a slot file, as of 2026.
 """
 
 from __future__ import annotations

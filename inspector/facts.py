@@ -19,6 +19,7 @@ from formats.layout import Layout
 from inspector.decode import Decoding
 from inspector.node import Kind, Node, Rows, walk
 from inspector.sections import Section, sections
+from inspector.tokens import tokens_of
 
 _SAMPLE = 64
 _MOST_CELLS = 8
@@ -26,6 +27,7 @@ _MOST_CELLS = 8
 _LARGEST_ROTATION = 4096
 _TAG = 4
 _VERSION = 2
+_CELLS_FOR_TOKENS = 2
 _MOST_RECORDS = 4096
 """The largest limit of a known writer; a longer list is a slot file that looks like one."""
 _BLOCK_HEAD = struct.Struct("<iQ")
@@ -43,6 +45,7 @@ class Fact:
         holds: whether it does.
         actual: what is there instead, for a fact that fails.
         weight: how much it counts.
+        structural: whether the bytes are laid out otherwise if it fails, or only say something odd.
     """
 
     offset: int
@@ -51,6 +54,7 @@ class Fact:
     holds: bool
     actual: str = ""
     weight: int = 1
+    structural: bool = True
 
 
 def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, ...]:
@@ -67,6 +71,7 @@ def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, 
         if part.k and not part.has_values and part.kind != "dsv4":
             found += _no_values(part, peek(part.span.stop, _BLOCK_HEAD.size))
     found += _composition(decoding.layout, parts)
+    found += _as_many_cells(decoding, parts)
     return tuple(sorted(found, key=lambda fact: fact.offset))
 
 
@@ -90,11 +95,14 @@ def _head(decoding: Decoding) -> Iterator[Fact]:
     if (node := root.get("version")) is not None and layout.version is not None:
         holds = node.value == layout.version
         says, actual = f"version {layout.version}", "" if holds else str(node.value)
-        yield Fact(node.span.start, "version", says, holds, actual, _VERSION)
+        yield Fact(node.span.start, "version", says, holds, actual, _VERSION, structural=False)
     if root.role == "checkpoints" and (node := root.get("count")) is not None:
         count = node.value if isinstance(node.value, int) else 0
         says, actual = f"at most {_MOST_RECORDS} records", str(count)
         yield Fact(node.span.start, "count", says, count <= _MOST_RECORDS, actual, _TAG)
+    for name in ("qnext_state", "dsa_indexer_state"):
+        if (node := root.get(name)) is not None:
+            yield _fact(node, name, "0 or 1", node.value in (0, 1), node.value)
     if (node := root.get("size_t_size")) is not None:
         yield _fact(
             node, "size_t_size", "a size_t of 4 or 8 bytes", node.value in (4, 8), node.value
@@ -208,9 +216,9 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
         yield Fact(node.span.start, where, says, False, actual, min(n_bad, _MOST_CELLS))
     if "x" in names and np.count_nonzero(sample["x"].astype(np.int64) == pos) * 2 >= len(sample):
         yield _fact(node, f"{path}.x", "x equal to pos", holds=True)
-    yield _fact(
-        node, f"{path}.pos", "positions that are not negative", bool((pos >= 0).all()), pos.min()
-    )
+    says, lowest = "positions that are not negative", int(pos.min())
+    actual = "" if lowest >= 0 else str(lowest)
+    yield Fact(node.span.start, f"{path}.pos", says, lowest >= 0, actual, structural=False)
 
 
 def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
@@ -218,13 +226,10 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
     by_kind = {part.kind: part for part in reversed(parts)}
     attention, recurrent = by_kind.get("attention"), by_kind.get("recurrent")
     for part in parts:
-        if part.kind != "recurrent" and not part.has_values and memory not in ("dsv4",):
-            yield _fact(
-                part.node,
-                part.path,
-                "keys that show that there are no values",
-                bool(part.k) or not part.cells,
-            )
+        if part.kind not in ("recurrent", "dsv4") and part.cells and not part.has_values:
+            says = "keys that show that there are no values"
+            if memory != "dsv4":
+                yield _fact(part.node, part.path, says, part.k)
     if memory == "iswa-partial" and "swa" in by_kind:
         yield from _holds_a_past(by_kind["swa"])
     if memory in ("kv", "iswa") and attention is not None:
@@ -237,9 +242,9 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
     if memory == "recurrent" and recurrent is not None:
         sequences = _sequences(recurrent)
         few = recurrent.cells <= sequences
-        yield _fact(
-            recurrent.node, recurrent.path, "one cell a sequence", few, f"{recurrent.cells} cells"
-        )
+        says, actual = "one cell a sequence", "" if few else f"{recurrent.cells} cells"
+        where, path = recurrent.span.start, recurrent.path
+        yield Fact(where, path, says, few, actual, structural=False)
     if memory in ("hybrid-ple", "hybrid-ple-partial") and recurrent is not None:
         history = any(node.name == "ple_row_size" for _, node in walk(recurrent.node))
         yield _fact(recurrent.node, recurrent.path, "an n-gram embedding history", history)
@@ -248,6 +253,16 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
         yield _fact(index.node, index.path, "layers with an indexer", bool(index.k))
     if memory == "msa" and attention is not None and "indexer" in by_kind:
         yield from _indexer_with_values(attention, by_kind["indexer"])
+
+
+def _as_many_cells(decoding: Decoding, parts: tuple[Section, ...]) -> Iterator[Fact]:
+    """A slot's attention cache has a cell for every token."""
+    tokens = tokens_of(decoding.root)
+    if decoding.layout.format == "ggsq" and parts and parts[0].kind == "attention":
+        says, cells = f"{tokens.count} cells, as many as tokens", parts[0].declared_cells
+        actual = "" if cells == tokens.count else f"{cells} cells"
+        where, path = parts[0].span.start, parts[0].path
+        yield Fact(where, path, says, not actual, actual, _CELLS_FOR_TOKENS, structural=False)
 
 
 def _moved_window(swa: Section) -> Iterator[Fact]:

@@ -25,8 +25,10 @@ _FACTS_OF_A_DAMAGED_BLOB = 8
 
 _BLOBS = ("blob", "draft")
 _TAIL = 4096
-_WITHOUT_CONSEQUENCE = ("version", ".pos")
-"""Values that no writer writes but that leave the structure as it is."""
+_MOST_SEARCHES = 32
+"""Blobs of one list for which all layouts are tried in vain; a real list has no more records."""
+_FAR_BEHIND = 6
+"""A reading so much worse than the best is not worth mending."""
 _EXACT_END = 3
 """What it is worth to a reading to end where the file ends."""
 _UNEXPLAINED = 2
@@ -74,8 +76,13 @@ class Reading:
 
     @property
     def sound(self) -> bool:
-        """Whether it explains every byte and no fact speaks against it."""
-        return self.decoding.complete and not self.failed
+        """Whether it explains every byte and nothing about the structure speaks against it."""
+        return self.decoding.complete and self.explains and self.stamped
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the version word is that of the layout."""
+        return all(fact.path != "version" for fact in self.failed)
 
     @property
     def explains(self) -> bool:
@@ -86,9 +93,8 @@ class Reading:
     @property
     def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
         """Better readings have larger ranks; of equal ones the first in the table is the commonest."""
-        stamped = all(fact.path != "version" for fact in self.failed)
-        decoding = self.decoding
-        return self.sound, self.score, decoding.complete, stamped, decoding.ended, decoding.end
+        ended, end = self.decoding.ended, self.decoding.end
+        return self.sound, self.score, self.decoding.complete, self.stamped, ended, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,8 @@ def _stages(source: Source, span: Span) -> Iterable[list[Layout]]:
     ]
     if not marked:
         yield list(unmarked_layouts())
-    others = (layout for layout in all_layouts() if layout.magic and layout not in marked)
+    known = {layout.id for layout in marked}
+    others = (layout for layout in all_layouts() if layout.magic and layout.id not in known)
     yield [layout for layout in others if layout.memory and layout.version == version]
 
 
@@ -204,6 +211,8 @@ def _one_word_away(
     best: tuple[int, Layout, Mend] | None = None
     for reading in readings:
         layout, stops = reading.layout, reading.decoding.stops
+        if reading.score < readings[0].score - _FAR_BEHIND:
+            break
         if any(fact.path in ("magic", "version") for fact in reading.failed):
             continue
         trouble = min(
@@ -212,8 +221,12 @@ def _one_word_away(
         )
 
         def whole(mend: Mend, layout: Layout = layout) -> int | None:
-            patched = _patched(source, mend, layout, span)
-            return patched.score if patched.sound else None
+            patched = Patched(source, mend)
+            decoding = decode(patched, layout, span)
+            if not decoding.complete:
+                return None
+            reading = _judged(patched, decoding)
+            return reading.score if reading.sound else None
 
         found = single_mend(reading.decoding.root, trouble, whole)
         if found and (best is None or found[0] > best[0]):
@@ -223,12 +236,7 @@ def _one_word_away(
 
 def _harmless(found: tuple[Fact, ...]) -> bool:
     """Whether all that fails are values that leave the structure as it is."""
-    return all(fact.holds or fact.path.endswith(_WITHOUT_CONSEQUENCE) for fact in found)
-
-
-def _patched(source: Source, mend: Mend, layout: Layout, span: Span) -> Reading:
-    patched = Patched(source, mend)
-    return _judged(patched, decode(patched, layout, span))
+    return all(fact.holds or not fact.structural for fact in found)
 
 
 def _credible(reading: Reading) -> bool:
@@ -262,13 +270,17 @@ def _with_blobs(source: Source, decoding: Decoding) -> Decoding:
 
 
 class _Blobs:
-    """Decodes the blobs of one list; what fitted the last one is tried first on the next."""
+    """Decodes the blobs of one list; what fitted the last one is tried first on the next.
+
+    After some blobs that nothing fits, only that one is tried.
+    """
 
     def __init__(self, source: Source, outer: Layout) -> None:
         self._source = source
         self._writers = (IK,) if outer.writer == IK else (UPSTREAM, None)
         self._memory = PARTIAL.get(outer.memory, outer.memory)
         self._last: Layout | None = None
+        self._searches = 0
 
     def graft(self, node: Node) -> Node:
         """The node with every blob below it replaced by its tree."""
@@ -281,12 +293,17 @@ class _Blobs:
 
     def _decoded(self, node: Node) -> Node:
         best: Reading | None = None
-        for layout in self._candidates(node):
+        candidates = self._candidates(node)
+        if self._searches == _MOST_SEARCHES:
+            candidates = candidates[:1]
+        for layout in candidates:
             reading = _judged(self._source, decode(self._source, layout, node.span))
             if best is None or reading.rank > best.rank:
                 best = reading
             if reading.sound:
                 break
+        else:
+            self._searches = min(self._searches + 1, _MOST_SEARCHES)
         if best is None or not _credible(best):
             return node
         self._last = best.layout

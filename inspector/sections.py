@@ -132,10 +132,15 @@ def sections(root: Node) -> tuple[Section, ...]:
     )
 
 
-def _section_nodes(root: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    for at, node in walk(root, path):
-        if node.role in _ROLES and not at.startswith(("records", "appendix")):
-            yield at, node
+def _section_nodes(root: Node) -> Iterator[tuple[str, Node]]:
+    """The sections stand at the top of a state, those of DeepSeek-V4 in a block of their own."""
+    for node in root.children:
+        if node.role in _ROLES:
+            yield node.name, node
+        elif node.name == "dsv4":
+            yield from (
+                (f"dsv4.{part.name}", part) for part in node.children if part.role in _ROLES
+            )
 
 
 def _section(path: str, node: Node) -> Section:

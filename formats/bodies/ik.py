@@ -44,7 +44,7 @@ _LARGEST_ROW = 1 << 32
 _HEAD = struct.Struct("<iQ")
 _HEAD_TRANSPOSED = struct.Struct("<iII")
 
-_V_STATE = "v_state" / V_STATE * "storage of values: 0 in rows, 1 transposed, 2 none (MLA)"
+_V_STATE = "v_state" / V_STATE * "storage of the values; none with MLA"
 _N_LAYER = "n_layer" / U32 * "layers that follow, those without a cache included"
 _CELL_COUNT = "cell_count" / U32 * "cells that follow"
 _QNEXT_STATE = "qnext_state" / FLAG * "whether the state of recurrent layers follows"
@@ -95,12 +95,10 @@ def _is_head(data: bytes) -> bool:
 
 
 def _window_or_all(row_bytes: Callable[[Container], int]) -> Payload:
-    """The rows of a layer under `--swa-compress`.
-
-    They are those of the window if the payload goes on behind so many, else those of all cells.
-    """
+    """The rows of a layer under `--swa-compress`, where nothing says which layers have a window."""
 
     def size(scope: Container) -> int:
+        """The bytes of live_rows rows if the payload goes on behind them, else of cell_count."""
         live, cells, row = scope._._.swac.live_rows, scope._.cell_count, row_bytes(scope)
         return int(row * (live if live < cells and _goes_on(scope, row * live) else cells))
 
@@ -207,6 +205,11 @@ def _indexer() -> Record:
 _PANGU_AHEAD = Ahead("<I", lambda word: word == OPENPANGU_PARTIAL_STATE_MAGIC, "PAG1 comes next")
 
 
+def _all_states(scope: Container) -> int:
+    """The sum of s_rows times s_size_row over all layers."""
+    return sum(int(state.s_rows * state.s_size_row) for state in scope.s)
+
+
 def _pangu(*marker: Any) -> Record:
     """The state of openPangu: all headers, then perhaps the indexer word, then all rows."""
     return Record(
@@ -216,9 +219,7 @@ def _pangu(*marker: Any) -> Record:
         / Series(this._.attn.n_layer, Record(*_STATE_HEAD), at_most=N_LAYER)
         * "state headers by ascending layer",
         *marker,
-        "data"
-        / Payload(lambda scope: sum(state.s_rows * state.s_size_row for state in scope.s))
-        * "convolution states of all layers one after another",
+        "data" / Payload(_all_states) * "convolution states of all layers one after another",
         role="recurrent",
     )
 

@@ -9,7 +9,7 @@ from construct import this
 from formats.scalars import I64, LLAMA_POS, U64
 from formats.spans import Payload, Record, Series
 
-N_RECORDS = 1 << 13
+N_RECORDS = 1 << 12
 """Records that a list is believed to hold; the largest limit of a known writer is 4096."""
 
 N_TOKENS = "n_tokens" / I64 * "tokens of the prompt that the checkpoint returns to"

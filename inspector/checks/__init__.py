@@ -25,7 +25,7 @@ def findings_of(subject: Subject) -> tuple[Finding, ...]:
     """All findings about one file by itself."""
     found = [finding for check in CHECKS for finding in check(subject)]
     if (mend := subject.identification.mend) is not None:
-        derailed = ("cells.", "layers.", "layout.flag", "tokens.cells-mismatch")
+        derailed = ("cells.", "layers.", "layout.flag", "tokens.cells-mismatch", "file.truncated")
         found = [
             f for f in found if f.span.stop <= mend.span.start or not f.code.startswith(derailed)
         ]

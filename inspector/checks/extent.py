@@ -85,15 +85,6 @@ register(
         "cut them off",
         "llama.cpp b10587, llama_context::state_load_file",
     ),
-    Code(
-        "appendix.cut",
-        Severity.WARNING,
-        "The checkpoint appendix ends before its records do",
-        "the server ignores the appendix as a whole; the state itself restores",
-        RemedyKind.LOSSY,
-        "drop the incomplete record and lower the count: the other records become usable",
-        "llama.cpp b11549, restore of cut files",
-    ),
 )
 
 _EXACT_END = ("ggsn", "blob", "context")
@@ -104,7 +95,8 @@ def check_extent(subject: Subject) -> Iterator[Finding]:
     """Every stop, and what lies behind the end."""
     decoding = subject.reading.decoding
     for stop in decoding.stops:
-        yield _stopped(subject, stop)
+        if not (subject.is_state and stop.path.startswith("appendix")):
+            yield _stopped(subject, stop)
     if decoding.ended and decoding.end < subject.root.span.stop:
         yield _trailing(subject, Span(decoding.end, subject.root.span.stop))
 
@@ -120,8 +112,6 @@ def _stopped(subject: Subject, stop: Stop) -> Finding:
             f"at most {stop.available:,}",
             f"{stop.wanted:,}",
         )
-    if subject.is_state and stop.path.startswith("appendix"):
-        return _finding("appendix.cut", stop, end, f"the appendix ends inside {stop.path}")
     walled = _frame(subject.root, stop.offset, end)
     if walled is not None:
         path, frame = walled

@@ -79,12 +79,21 @@ def check_layers(subject: Subject) -> Iterator[Finding]:
     for section in subject.sections:
         for block in section.blocks:
             yield from _block(section, block)
-        for name in ("k", "v", "r", "s"):
-            yield from _uniform(section, name, getattr(section, name))
+        for name, blocks in _series(section).items():
+            yield from _uniform(section, name, tuple(blocks))
     for fact in subject.reading.failed:
         if _is_flag(fact):
             yield _flag(subject, fact)
     yield from _rotation(subject)
+
+
+def _series(section: Section) -> dict[str, list[Block]]:
+    """The blocks by the list they stand in: keys, values, indexer keys, states."""
+    found: dict[str, list[Block]] = {}
+    for block in section.blocks:
+        name = block.path.rpartition("[")[0].rpartition(".")[2]
+        found.setdefault(name, []).append(block)
+    return found
 
 
 def _block(section: Section, block: Block) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from inspector.cli.explain import explain
-from inspector.cli.inspect import inspect
+from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
 
 app = typer.Typer(
@@ -35,6 +35,6 @@ def _root(
     pass
 
 
-app.command()(inspect)
+app.command(cls=InspectCommand)(inspect)
 app.command()(layouts)
 app.command()(explain)

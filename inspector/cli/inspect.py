@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
-import sys
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperCommand
 
-from inspector.cli.exits import FINDINGS, USAGE
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.output import complain, document, show, width
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from inspector.node import Node
+    from inspector.report import Report
+    from inspector.span import Span
+
+_DEPTH = 2
+_RANGE = re.compile(r"(0x[0-9a-f]+|\d+)?\.\.(0x[0-9a-f]+|\d+)?", re.IGNORECASE)
+
+
+class InspectCommand(TyperCommand):
+    """`--hex` may stand alone: then it means the node of `--path`, or the whole file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give a lone `--hex` an empty value."""
+        following = [*args[1:], "--"]
+        lone = [
+            arg == "--hex" and after.startswith("-")
+            for arg, after in zip(args, following, strict=True)
+        ]
+        args = ["--hex=" if alone else arg for arg, alone in zip(args, lone, strict=True)]
+        return super().parse_args(ctx, args)
+
+
+class _NoSuchPart(Exception):
+    """A path that is not in the tree, or a range that is not in the file."""
 
 
 def inspect(
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE…", help="State files, sidecars or model files."
+        ..., metavar="FILE...", help="State files, sidecars or model files."
     ),
+    path: str | None = typer.Option(
+        None, metavar="PATH", help="Show this part of the tree, such as attn.streams[0].k[3]."
+    ),
+    hex_: str | None = typer.Option(
+        None,
+        "--hex",
+        metavar="[PATH|FROM..TO]",
+        help="Show annotated bytes: of a part, of a range, or alone of what --path names.",
+    ),
+    depth: int | None = typer.Option(
+        None, min=1, help="Levels of the tree to show; 2 for --path, without it of the whole file."
+    ),
+    show_tokens: bool = typer.Option(
+        False, "--show-tokens", help="Print token ids. They are text: think before you paste them."
+    ),
+    deep: bool = typer.Option(False, "--deep", help="Read the stored numbers too."),
     json: bool = typer.Option(
         False, "--json", help="Print one JSON document (a list for several files)."
     ),
@@ -25,41 +73,108 @@ def inspect(
 ) -> None:
     """Say what every byte of FILE is, what is wrong with it, and how that is known."""
     from inspector.findings import Severity, worst
-    from inspector.report import Report
-    from inspector.report import inspect as look
-    from inspector.source import Unreadable, opened
+    from inspector.report import examined
+    from inspector.source import Unreadable
 
     if fail_on not in (*Severity, "never"):
         raise typer.BadParameter(
             f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on"
         )
-    reports: list[Report] = []
-    unreadable = False
-    documents = []
-    for path in files:
+    parts = path is not None or hex_ is not None or depth is not None
+    if json and parts:
+        raise typer.BadParameter(
+            "is the whole report; --path, --hex and --depth show parts of it to people",
+            param_hint="--json",
+        )
+    limit = Severity(fail_on).rank if fail_on != "never" else -1
+    outcome, documents = SOUND, []
+    for index, file in enumerate(files):
         try:
-            with opened(path) as source:
-                report = look(source)
-                reports.append(report)
+            with examined(file, deep=deep) as report:
                 if json:
                     from inspector.render.as_json import to_dict
 
                     documents.append(to_dict(report))
+                elif parts:
+                    show(_parts(report, file, path, hex_, depth, show_tokens=show_tokens))
                 else:
-                    from inspector.render.as_text import show
-
-                    show(report)
-        except Unreadable as error:
-            unreadable = True
-            print(f"slotscope: {path}: {error}", file=sys.stderr)
+                    show(_page(report, file, show_tokens=show_tokens, first=not index))
+                found = worst(report.findings)
+                if found is not None and found.rank <= limit:
+                    outcome = max(outcome, FINDINGS)
+        except (Unreadable, _NoSuchPart) as error:
+            outcome = USAGE
+            complain(f"{file}: {error}")
     if json and documents:
         from json import dumps
 
-        print(dumps(documents[0] if len(files) == 1 else documents, indent=2, ensure_ascii=True))
-    if unreadable:
-        raise typer.Exit(USAGE)
-    limit = Severity(fail_on).rank if fail_on != "never" else -1
-    if any(
-        (found := worst(report.findings)) is not None and found.rank <= limit for report in reports
-    ):
-        raise typer.Exit(FINDINGS)
+        document(dumps(documents[0] if len(files) == 1 else documents, indent=2))
+    raise typer.Exit(outcome)
+
+
+def _page(
+    report: Report, file: Path, *, show_tokens: bool, first: bool
+) -> Iterator[RenderableType]:
+    from inspector.render.as_text import page
+
+    if not first:
+        yield ""
+    yield from page(report, str(file), width(), show_tokens=show_tokens)
+
+
+def _parts(
+    report: Report,
+    file: Path,
+    path: str | None,
+    hex_: str | None,
+    depth: int | None,
+    *,
+    show_tokens: bool,
+) -> Iterator[RenderableType]:
+    """The parts of a file that were asked for, as a tree or as bytes."""
+    from inspector.node import Absent, Kind, Node
+    from inspector.render.hexdump import hex_page
+    from inspector.render.nodes import node_page
+    from inspector.source import opened
+    from inspector.span import Span
+
+    whole = Span(0, report.size)
+    root = report.identification.root
+    if root is None or report.container is not None:
+        root = Node("", Kind.GAP, whole, Absent.NOT_READ)
+    if path is not None or hex_ is None:
+        node = _found(root, path or "")
+        yield from node_page(path or "", node, depth or _DEPTH, show_tokens=show_tokens)
+    if hex_ is None:
+        return
+    window = _window(hex_, whole)
+    at = "" if window is not None else hex_ or path or ""
+    node = _found(root, at)
+    with opened(file) as source:
+        shown = window or node.span
+        yield from hex_page(source, at, node, shown, width(), show_tokens=show_tokens)
+
+
+def _found(root: Node, path: str) -> Node:
+    from inspector.node import find
+    from inspector.render.nodes import nearest
+
+    node = find(root, path)
+    if node is None:
+        near = ", ".join(nearest(root, path)) or "no parts; --hex FROM..TO shows its bytes"
+        raise _NoSuchPart(f"no part {path!r}; there is {near}")
+    return node
+
+
+def _window(range_: str, whole: Span) -> Span | None:
+    """The bytes that `FROM..TO` names; None for what is no range."""
+    from inspector.span import Span
+
+    match = _RANGE.fullmatch(range_)
+    if match is None:
+        return None
+    start, stop = (int(end, 0) if end else None for end in match.groups())
+    found = Span(start or 0, min(whole.stop if stop is None else stop, whole.stop))
+    if found.start >= found.stop:
+        raise _NoSuchPart(f"no bytes at {range_}; it has {whole}")
+    return found

@@ -7,18 +7,20 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from inspector.render.escape import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _WIDTH = 80
 """Columns of what is no terminal."""
 
-_ASCII = str.maketrans("│░·×…≠≥≤", "|:-x~!><")
+_ASCII = str.maketrans("│░·…\N{MULTIPLICATION SIGN}≠≥≤", "|:-~x!><")
 """What is drawn instead, character for character, where only ASCII can be."""
 
 
 def show(page: Iterable[RenderableType]) -> None:
-    """Print text for people: in colour on a terminal unless NO_COLOR is set, never wider than it."""
+    """Print text for people: no wider than the terminal, in colour there unless NO_COLOR is set."""
     console = _console()
     with console.capture() as captured:
         for part in page:
@@ -38,8 +40,6 @@ def document(text: str) -> None:
 
 def complain(message: str) -> None:
     """Say on standard error what could not be done."""
-    from inspector.cli.printable import printable
-
     print(f"slotscope: {printable(message)}", file=sys.stderr)
 
 

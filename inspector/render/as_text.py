@@ -1,4 +1,4 @@
-"""A report as text for people: what the file is, a map of it, what it holds, and what is wrong with it."""
+"""A report as text for people: what the file is, a map, what it holds, what is wrong with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from rich.text import Text
 from inspector.findings import Finding, Severity
 from inspector.identify import Verdict
 from inspector.render.byte_map import ByteMap
-from inspector.render.page import QUIET, STRONG, STYLES, columns, counted, printable, shortened, text
+from inspector.render.page import (
+    QUIET,
+    STRONG,
+    STYLES,
+    TIMES,
+    columns,
+    counted,
+    shortened,
+    text,
+)
 from inspector.report import Checkpoint, Report
 from inspector.sections import Block, Section
 from inspector.tokens import Tokens
@@ -21,7 +30,8 @@ _MOST_ALIKE = 3
 """Findings of one code that are shown in full."""
 _MOST_CHECKPOINTS = 12
 _MOST_FACTS = 12
-_LONGEST_NAME = 40
+_SHORTEST_NAME = 20
+_LONGEST_VALUE = 80
 _NAMES = {
     "ik-tokens": "token list of ik_llama.cpp",
     "jan": "settings of Jan",
@@ -31,15 +41,16 @@ _NAMES = {
 _EXTENSIONS = {8: "x and y in every cell", 12: "x, y and tok in every cell"}
 
 
-def page(report: Report, name: str, *, show_tokens: bool) -> Iterator[RenderableType]:
+def page(report: Report, name: str, width: int, *, show_tokens: bool) -> Iterator[RenderableType]:
     """Everything about one file.
 
     Args:
         report: what was found.
         name: of the file, as the user gave it.
+        width: columns of the terminal.
         show_tokens: whether token ids may be shown.
     """
-    yield from _identity(report, name)
+    yield from _identity(report, name, width)
     root = report.identification.root
     if root is not None and root.children and report.container is None:
         yield Text()
@@ -59,42 +70,42 @@ def page(report: Report, name: str, *, show_tokens: bool) -> Iterator[Renderable
             yield from shown
 
 
-def _identity(report: Report, name: str) -> Iterator[RenderableType]:
-    """What it is, when it can have been written, how sure and how well that is."""
+def _identity(report: Report, name: str, width: int) -> Iterator[RenderableType]:
+    """What it is, when it can have been written, how sure that is and how well it is."""
     identification = report.identification
-    verdict, reading = identification.verdict, identification.reading
+    verdict, reading, builds = identification.verdict, identification.reading, identification.builds
+    details = ["no known layout explains it"]
+    what = "unknown"
     if report.container is not None:
-        what, details = _NAMES[report.container.format], [report.container.format]
-    elif reading is None:
-        what, details = "unknown", ["no known layout explains it"]
-    else:
-        layout, writer = reading.layout, identification.writer
+        what, details = _NAMES[report.container.format], []
+    elif reading is not None:
+        writer, layout = identification.writer, reading.layout
         what = layout.title.partition(":")[0]
-        if writer and writer not in layout.title:
-            what = f"{writer} {what}"
-        if report.sections:
-            kinds = dict.fromkeys(section.kind for section in report.sections)
-            what += f" ({' + '.join(kinds)})"
-        builds = identification.builds
-        dated = f"written {builds}" if not builds.since or not builds.until else f"written by {builds}"
+        what = f"{writer} {what}" if writer and writer not in what else what
+        by = "by " if builds.since and builds.until else ""
         known = builds.since or builds.until
-        details = [dated if known else "no build interval known", f"layout {layout.id}"]
-    size = counted(report.size, "byte")
+        details = [f"written {by}{builds}" if known else "builds not known", f"layout {layout.id}"]
     damaged = "damaged " if verdict is Verdict.DAMAGED else ""
-    yield text((shortened(name, _LONGEST_NAME), STRONG), ": ", (damaged, STYLES["damaged"]), what)
-    yield text(" · ".join([*details, size]))
+    kinds = " + ".join(dict.fromkeys(section.kind for section in report.sections))
+    room = width - len(f": {damaged}{what}")
+    if kinds and len(f"{name} ({kinds})") <= room:
+        what += f" ({kinds})"
+    name = name if len(name) <= room else report.name
+    name = shortened(name, max(_SHORTEST_NAME, room))
+    yield text((name, STRONG), ": ", (damaged, STYLES["damaged"]), what)
+    yield text(" · ".join([*details, counted(report.size, "byte")]))
     others = [other.layout.id for other in identification.competing]
     words = f"{verdict}: could be {', '.join(others)} as well" if others else str(verdict)
     yield text((words, STYLES[verdict]), " · ", *_tally(report.findings))
 
 
 def _tally(findings: Sequence[Finding]) -> Iterator[str | tuple[str, str]]:
-    numbers = {severity: 0 for severity in Severity}
+    numbers = dict.fromkeys(Severity, 0)
     for finding in findings:
         numbers[finding.severity] += 1
     found = [(counted(n, severity), STYLES[severity]) for severity, n in numbers.items() if n]
     if not found:
-        yield ("sound: nothing in it contradicts anything", STYLES["recognised"])
+        yield ("sound, no findings", STYLES["recognised"])
     elif not numbers[Severity.ERROR]:
         yield "no errors, "
     for index, part in enumerate(found):
@@ -121,17 +132,23 @@ def _tokens(tokens: Tokens | None, *, show_tokens: bool) -> Iterator[RenderableT
 def _sections(sections: Sequence[Section]) -> Iterator[RenderableType]:
     if not sections:
         return
-    names = ("section", "bytes at", "cells", "positions", "a cell's rows")
-    table = columns(*names, numbers=["cells"], fixed=["bytes at", "positions"])
+    headings = ("section", "bytes at", "cells", "positions", "rows of a cell")
+    table = columns(*headings, numbers=["cells"], fixed=["bytes at", "positions"])
     for section in sections:
-        cells = f"{section.cells:,}" if section.kind != "dsv4" else ""
-        if section.declared_cells > section.cells and section.kind != "dsv4":
-            cells += f" of {section.declared_cells:,}"
-        name = Text.assemble((printable(section.path), STRONG))
-        if section.kind != section.path:
-            name.append(f"\n{section.kind}", QUIET)
-        table.add_row(name, str(section.span), cells, _positions(section), _stored(section))
+        names = [text((section.path, STRONG)), text((section.kind, QUIET))]
+        name = Text("\n").join(names if section.kind != section.path else names[:1])
+        table.add_row(
+            name, str(section.span), _cells(section), _positions(section), _stored(section)
+        )
     yield table
+
+
+def _cells(section: Section) -> str:
+    """How many there are; of how many, where the file says more than it holds."""
+    if section.node.get("streams") is None and section.node.get("cells") is None:
+        return f"{section.declared_cells:,}" if section.kind != "dsv4" else ""
+    promised = section.declared_cells
+    return f"{section.cells:,}" + (f" of {promised:,}" if promised > section.cells else "")
 
 
 def _positions(section: Section) -> str:
@@ -146,7 +163,7 @@ def _positions(section: Section) -> str:
 
 def _stored(section: Section) -> Text:
     """The rows of a section, a line for each kind of row; and what is special about its cells."""
-    lines = []
+    lines: list[str] = []
     for letter in "kvrs":
         lines += _rows(letter.upper(), getattr(section, letter))
     if section.v_trans == 1 and section.v:
@@ -155,11 +172,6 @@ def _stored(section: Section) -> Text:
         lines.append(f"in {len(section.tables)} of {counted(section.n_stream, 'stream')}")
     if section.cell_ext in _EXTENSIONS:
         lines.append(_EXTENSIONS[section.cell_ext])
-    return text_lines(lines)
-
-
-def text_lines(lines: Sequence[str]) -> Text:
-    """Lines of one piece."""
     return Text("\n").join(text(line) for line in lines)
 
 
@@ -170,7 +182,9 @@ def _rows(letter: str, blocks: Sequence[Block]) -> Iterator[str]:
         kinds.setdefault((block.type_name, block.row_bytes), []).append(index)
     for (kind, size), places in kinds.items():
         which = f" at {_ranges(places)}" if len(kinds) > 1 else ""
-        yield f"{letter} {len(places)} × {kind}, {counted(size, 'byte')}{which}"
+        yield f"{letter} {len(places)} {TIMES} {kind}, {counted(size, 'byte')}{which}"
+    if blocks and blocks[-1].data is None:
+        yield f"{letter}[{len(blocks) - 1}] cut"
 
 
 def _ranges(places: Sequence[int], most: int = 4) -> str:
@@ -189,7 +203,7 @@ def _facts(report: Report) -> Iterator[RenderableType]:
         return
     table = columns("member", "value")
     for fact in report.container.facts[:_MOST_FACTS]:
-        table.add_row(text(fact.path), text(shortened(str(fact.value), 2 * _LONGEST_NAME)))
+        table.add_row(text(fact.path), text(shortened(str(fact.value), _LONGEST_VALUE)))
     yield table
     if len(report.container.facts) > _MOST_FACTS:
         yield text((f"… {len(report.container.facts) - _MOST_FACTS:,} more", QUIET))
@@ -260,11 +274,9 @@ def _companions(report: Report) -> Iterator[RenderableType]:
             table.add_row(text(name), f"{companion.file.size:,}", text(what), text(verdict))
         yield table
     if around.role is not None and not report.sections:
-        beside = "lies beside it" if around.state is not None else "is not there"
-        state = around.subject.name
-        for suffix_owner in (around.state,):
-            state = suffix_owner.name if suffix_owner is not None else "its state"
-        yield text(("state    ", STRONG), f"{state} {beside}")
+        state = around.state
+        where = f"{state.name}, beside it" if state is not None else "not beside it"
+        yield text(("state    ", STRONG), where)
 
 
 def _statistics(report: Report) -> Iterator[RenderableType]:
@@ -296,9 +308,11 @@ def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
         if seen[finding.code] <= _MOST_ALIKE:
             for label, words in _finding(finding):
                 table.add_row(label, words)
+            table.add_row("")
     for code, n in seen.items():
         if n > _MOST_ALIKE:
             table.add_row("", text((f"{n - _MOST_ALIKE:,} more of {code}", QUIET)))
+            table.add_row("")
     yield table
     yield text(("slotscope explain CODE says more about a finding", QUIET))
 
@@ -320,4 +334,3 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, Text]]:
         yield text(("effect", QUIET)), text(about.consequence)
     if severity is not Severity.NOTE:
         yield text(("remedy", QUIET)), text(f"{about.remedy}: {about.advice}")
-        yield Text(), Text()

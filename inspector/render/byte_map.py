@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from inspector.node import Kind, Node
+from inspector.render.page import QUIET
 from inspector.span import Span
 
 WIDEST = 120
+GAP, FIELDS = "gap", "fields"
 _NARROWEST = 20
+_MOST_PARTS = 40
+"""Parts that one is divided into."""
+_NARROWEST_PART = 8
+"""Columns from which on a part is divided."""
 _FILL = "░"
 _EDGE = "│"
 _COLOURS = {
@@ -22,7 +29,7 @@ _COLOURS = {
     "recurrent": "magenta",
     "dsv4": "blue",
     "checkpoints": "yellow",
-    "gap": "red",
+    GAP: "red",
 }
 
 
@@ -33,7 +40,7 @@ class Part:
     Attributes:
         label: written into it if there is room.
         span: its bytes.
-        role: decides the colour; `gap` is filled.
+        role: that of its node, `gap` or `fields`.
         within: what it is made of.
     """
 
@@ -44,104 +51,93 @@ class Part:
 
 
 class ByteMap:
-    """A file of `size` bytes as two bars: its parts, and theirs.
+    """A file as two bars, to scale: its parts, and what each of them is made of.
 
     Args:
-        root: the tree.
+        root: the tree; it has children.
     """
 
     def __init__(self, root: Node) -> None:
         self._span = root.span
-        self._parts = tuple(_parts(root.children, "head", split=True))
+        self._parts = tuple(_parts(root.children, split=True))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it as wide as the terminal, but not wider than a person can follow."""
+        """Draw it as wide as the terminal, but not wider than an eye can follow."""
         width = max(_NARROWEST, min(options.max_width, WIDEST)) - 1
-        widths = _shared_out([len(part.span) for part in self._parts], width)
+        widths = _shared_out(self._parts, width)
         yield self._ruler(widths, width)
         upper, lower = Text(no_wrap=True), Text(no_wrap=True)
         for part, room in zip(self._parts, widths, strict=True):
-            _draw(upper, part, room, bold=True)
-            inner = part.within or (Part("", part.span, part.role),)
-            for small, own in zip(
-                inner, _shared_out([len(p.span) for p in inner], room), strict=True
-            ):
-                _draw(lower, small, own, bold=False)
+            _draw(upper, part, room, style="bold reverse")
+            divided = part.within if room >= _NARROWEST_PART else ()
+            inner = divided or (Part("", part.span, part.role),)
+            for small, columns in zip(inner, _shared_out(inner, room), strict=True):
+                _draw(lower, small, columns, style="")
         for line in (upper, lower):
-            line.append(_EDGE, "dim")
+            line.append(_EDGE)
             yield line
 
     def _ruler(self, widths: Sequence[int], width: int) -> Text:
         """Where the parts begin, as far as there is room; gaps first."""
         end = f"0x{self._span.stop:x}"
-        taken = [" "] * (width + 1)
-        taken[width + 1 - len(end) :] = end
-        places, at = [], 0
-        for part, room in zip(self._parts, widths, strict=True):
-            places.append((part.role != "gap", at, f"0x{part.span.start:x}"))
-            at += room
+        line = list(" " * (width + 1 - len(end)) + end)
+        starts = accumulate(widths, initial=0)
+        places = [
+            (part.role != GAP, at, f"0x{part.span.start:x}")
+            for part, at in zip(self._parts, starts, strict=False)
+        ]
         for _, at, label in sorted(places):
-            here = taken[max(0, at - 1) : at + len(label) + 1]
-            if len(here) > len(label) and not "".join(here).strip():
-                taken[at : at + len(label)] = label
-        return Text("".join(taken), "dim", no_wrap=True)
+            around = line[max(0, at - 1) : at + len(label) + 1]
+            if "".join(around).isspace() and at + len(label) < width:
+                line[at : at + len(label)] = label
+        return Text("".join(line), QUIET, no_wrap=True)
 
 
-def _parts(nodes: Iterable[Node], first: str, *, split: bool) -> Iterator[Part]:
+def _parts(nodes: Iterable[Node], *, split: bool) -> Iterator[Part]:
     """The nodes that have bytes; fields that follow one another are one part."""
-    run: list[Node] = []
-    label = first
-    for node in nodes:
-        if not len(node.span):
+    sized = (node for node in nodes if len(node.span))
+    for are_fields, group in groupby(sized, key=lambda node: node.kind is Kind.FIELD):
+        members = list(group)
+        if are_fields:
+            label = members[0].name if len(members) == 1 else ""
+            yield Part(label, Span(members[0].span.start, members[-1].span.stop), FIELDS)
             continue
-        if node.kind is Kind.FIELD:
-            run.append(node)
-            continue
-        if run:
-            yield _fields(run, label)
-            run = []
-        label = ""
-        role = "gap" if node.kind is Kind.GAP else node.role
-        within = tuple(_within(node, len(node.span) // WIDEST)) if split else ()
-        yield Part(node.name, node.span, role, within)
-    if run:
-        yield _fields(run, label)
-
-
-def _fields(run: Sequence[Node], label: str) -> Part:
-    name = run[0].name if len(run) == 1 else label
-    return Part(name, Span(run[0].span.start, run[-1].span.stop), "")
+        for node in members:
+            role = GAP if node.kind is Kind.GAP else node.role
+            within = tuple(_within(node, len(node.span) // WIDEST)) if split else ()
+            yield Part(node.name, node.span, role, within)
 
 
 def _within(node: Node, negligible: int) -> Iterator[Part]:
-    """The parts of a node; those of its one large child if the others are too small to be seen."""
-    prefix = ""
+    """What a node is made of, or its only child that is large enough to be seen."""
     large = [node]
     while len(large) == 1 and large[0].children:
         node = large[0]
-        prefix = node.name if node.kind is Kind.SERIES else ""
         large = [child for child in node.children if len(child.span) > negligible]
-    if 1 < len(large) <= WIDEST // 3:
-        for part in _parts(node.children, "", split=False):
+    if 1 < len(large) <= _MOST_PARTS:
+        prefix = node.name if node.kind is Kind.SERIES else ""
+        for part in _parts(node.children, split=False):
             yield Part(prefix + part.label, part.span, part.role)
 
 
-def _shared_out(sizes: Sequence[int], width: int) -> list[int]:
-    """Columns for parts of these sizes: at least one each while there is room, `width` in all."""
-    total = sum(sizes)
-    least = 1 if len(sizes) <= width else 0
-    found = [max(least, round(size * width / total)) for size in sizes]
-    while (over := sum(found) - width) != 0:
+def _shared_out(parts: Sequence[Part], width: int) -> list[int]:
+    """Columns for each part, `width` in all: at least one if there is room, but for fields."""
+    total = sum(len(part.span) for part in parts)
+    found = [
+        max(round(len(part.span) * width / total), int(part.role != FIELDS and len(parts) < width))
+        for part in parts
+    ]
+    while excess := sum(found) - width:
         widest = max(range(len(found)), key=found.__getitem__)
-        found[widest] -= min(over, max(1, found[widest] // 2)) if over > 0 else over
+        found[widest] -= min(excess, max(1, found[widest] // 2))
     return found
 
 
-def _draw(line: Text, part: Part, room: int, *, bold: bool) -> None:
+def _draw(line: Text, part: Part, room: int, *, style: str) -> None:
     if not room:
         return
-    colour = _COLOURS.get(part.role, "")
-    label = part.label if len(part.label) < room else ""
-    fill = _FILL if part.role == "gap" else " "
-    line.append(_EDGE, "dim")
-    line.append(label + fill * (room - 1 - len(label)), f"bold {colour}" if bold else colour)
+    short = part.label[part.label.rfind("[") :] if "[" in part.label else ""
+    label = next((words for words in (part.label, short) if len(words) < room), "")
+    fill = _FILL if part.role == GAP else " "
+    line.append(_EDGE)
+    line.append(label + fill * (room - 1 - len(label)), f"{style} {_COLOURS.get(part.role, '')}")

@@ -18,7 +18,7 @@ from inspector.span import Span
 MOST_BYTES = 4096
 """Bytes of a range that are shown."""
 _ALONE, _AMONG_OTHERS = 512, 32
-"""Bytes that are shown of a payload, a gap or a table: asked for by itself, or as a part of something."""
+"""Bytes that are shown of a payload, a gap or a table: asked for itself, or as a part."""
 _MOST_LINES = 2000
 _SIXTEEN_FROM = 110
 """Columns from which on a line shows sixteen bytes."""
@@ -55,10 +55,8 @@ def hex_page(
         show_tokens: whether token ids may be shown.
     """
     dump = _Dump(window, 16 if width >= _SIXTEEN_FROM else 8, show_tokens)
-    if window != node.span:
-        most = MOST_BYTES
-    else:
-        most = _AMONG_OTHERS if node.children else _ALONE
+    whole = _AMONG_OTHERS if node.children else _ALONE
+    most = whole if window == node.span else MOST_BYTES
     lines = dump.lines(path, node, most)
     shown = list(islice(lines, _MOST_LINES))
     for parent, group in groupby(shown, key=lambda line: line.parent):
@@ -80,7 +78,7 @@ def _cells(source: Source, line: _Line) -> tuple[RenderableType, ...]:
         return "", "", "", text((line.note, QUIET))
     data = source.read_at(line.span.start, len(line.span))
     if line.hidden:
-        digits, letters = ".. " * len(data), ""
+        digits, letters = " ".join([".."] * len(data)), ""
     else:
         digits = data.hex(" ")
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
@@ -110,21 +108,22 @@ class _Dump:
         elif isinstance(node.value, Rows):
             yield from self._table(path, node, node.value, most)
         else:
-            value = value_of(path, node, show_tokens=self.show_tokens)
-            note = f"{node.name or 'file'} = {value}" if node.kind is Kind.FIELD else node.name
-            note += f", {counted(len(node.span), 'byte')}" if node.kind is not Kind.FIELD else ""
-            yield from self._bulk(path, node.span, note, most, parent)
+            yield from self._bulk(path, node, most, parent)
 
     def _seen(self, span: Span) -> Span | None:
         start, stop = max(span.start, self.window.start), min(span.stop, self.window.stop)
         return Span(start, stop) if start < stop else None
 
-    def _bulk(self, path: str, span: Span, note: str, most: int, parent: str) -> Iterator[_Line]:
+    def _bulk(self, path: str, node: Node, most: int, parent: str) -> Iterator[_Line]:
         """One stretch of bytes under one note, the first of them if there are many."""
-        seen = self._seen(span)
+        seen = self._seen(node.span)
         if seen is None:
             return
-        hidden = holds_tokens(path) and not self.show_tokens
+        hidden = not self.show_tokens and (holds_tokens(path) or node.span.start in self.unread)
+        if node.kind is Kind.FIELD:
+            note = f"{node.name} = {value_of(path, node, show_tokens=self.show_tokens)}"
+        else:
+            note = f"{node.name or 'file'}, {counted(len(node.span), 'byte')}"
         end = min(seen.stop, seen.start + most)
         for start in range(seen.start, end, self.per_line):
             stop = min(start + self.per_line, end)
@@ -161,7 +160,8 @@ class _Dump:
                 yield _Line(at, part, f"{name} = {value}", hide)
                 start = part.stop
             if start < span.stop and len(rows.fields):  # the items of a row of unequal length
-                yield from self._bulk(at, Span(start, span.stop), "items", most, at)
+                items = Node("items", Kind.PAYLOAD, Span(start, span.stop))
+                yield from self._bulk(at, items, most, at)
             start, index = span.stop, index + 1
         if start < seen.stop:
             yield self._more(path, start, seen.stop)

@@ -25,7 +25,7 @@ _LARGE = 1 << 24
 
 
 def holds_tokens(path: str) -> bool:
-    """Whether the bytes at a path are token ids, which are text: a list, an element, or the field of a cell."""
+    """Whether the bytes at a path are token ids: a list, an item of one, or the field of a cell."""
     return path.removesuffix(".value").rpartition(".")[2].partition("[")[0] in _TOKENS
 
 
@@ -70,7 +70,7 @@ def _children(path: str, node: Node, depth: int, *, show_tokens: bool) -> Render
 def _outline(
     path: str, node: Node, depth: int, level: int = 0
 ) -> Iterator[tuple[int, str, Node | None]]:
-    """Level, path and node of all that is below, to some depth; without a node, what was left out."""
+    """Level, path and node of what is below, to some depth; for lack of a node, a remark."""
     for child in node.children[:_MOST_CHILDREN]:
         at = join(path, child.name)
         yield level, at, child

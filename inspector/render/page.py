@@ -1,4 +1,4 @@
-"""What all text for people has in common: escaping, tables without lines, numbers, severities."""
+"""What all text for people has in common: styles, tables without lines, numbers, severities."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from rich.table import Table
 from rich.text import Text
+
+from inspector.render.escape import printable
 
 STYLES = {
     "error": "bold red",
@@ -19,22 +21,9 @@ STYLES = {
 }
 """Severity or verdict -> style."""
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 QUIET = "dim"
 STRONG = "bold"
-
-
-def printable(text: str) -> str:
-    """A text in which nothing can move a terminal's cursor: such characters become escapes."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def text(*parts: str | tuple[str, str]) -> Text:

@@ -236,7 +236,8 @@ def deep(path: Path) -> tuple[list[Finding], tuple[Section, ...]]:
         parts = sections(reading.decoding.root)
         for part in parts:
             assert len(part.pos) == part.cells
-        return list(check_tensors(source, parts)), parts
+        measured = tuple(statistics(source, [b for part in parts for b in part.blocks]))
+        return list(check_tensors(parts, measured)), parts
 
 
 def test_bytes_of_ff_are_found_where_they_are(shared: Path) -> None:
