@@ -130,7 +130,7 @@ class _Walk:
                 yield from self._one(m.con, path, m.name, m.doc, depth)
             elif isinstance(m, When):
                 inside = self.members(m.members, path, depth + 1)
-                yield from self._under(m.says or in_words(m.condition), inside, depth)
+                yield from self._under(_says(m), inside, depth)
                 self.offset = None
 
     def _under(self, condition: str, inside: Iterator[Row], depth: int) -> Iterator[Row]:
@@ -186,11 +186,11 @@ class _Walk:
                 self._advance(con.size)
             case Choose():
                 start = self.offset
-                then = self._one(con.then, path, name, doc, depth + 1)
-                yield from self._under(con.says or in_words(con.condition), then, depth)
+                yield Row(depth, "", "", "", None, self.relative, "", "", _says(con))
+                yield from self._one(con.then, path, name, doc, depth + 1)
                 self.offset = start
-                otherwise = self._one(con.otherwise, path, name, doc, depth + 1)
-                yield from self._under("else", otherwise, depth)
+                yield Row(depth, "", "", "", None, self.relative, "", "", "else")
+                yield from self._one(con.otherwise, path, name, doc, depth + 1)
                 self._advance(None)
             case Switch():
                 start, on = self.offset, in_words(con.on)
@@ -220,6 +220,10 @@ class _Walk:
     def _advance(self, size: Expression | None) -> None:
         constant = self.offset is not None and isinstance(size, int)
         self.offset = self.offset + size if constant else None  # type: ignore[operator]
+
+
+def _says(conditional: When | Choose) -> str:
+    return conditional.says or in_words(conditional.condition)
 
 
 def _meanings(con: Scalar) -> str:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from construct import Construct, Container, Renamed
 
+_WORD = 0xFFFFFFFF
+
 Expression = int | Callable[[Any], Any]
 """A number, or what `construct.this` builds: a function of the values read so far."""
 
@@ -309,10 +311,11 @@ class Series(Span):
         """Read the items; returns their values."""
         count, left = evaluate(self.count, scope), cursor.wall - cursor.offset
         fitting = left // max(1, self.item.smallest)
-        if count < 0 or (count > fitting and not self.salvage):
+        salvage = self.salvage and count <= _WORD
+        if count < 0 or (count > fitting and not salvage):
             raise trace.halted(name, StopReason.COUNT_EXCEEDS_FILE, cursor.offset, count, fitting)
         possible = min(count, self.at_most)
-        if possible < count and not self.salvage:
+        if possible < count and not salvage:
             raise trace.halted(name, StopReason.LIMIT, cursor.offset, count, self.at_most)
         trace.enter(name, cursor.offset, doc, self)
         values = []

@@ -34,7 +34,10 @@ class Interval:
         return Interval(lower, upper)
 
     def hull(self, other: Interval) -> Interval:
-        """The interval that covers both."""
+        """The interval that covers both; open where their builds are not of one program."""
+        ends = (self.since, self.until, other.since, other.until)
+        if any(end is not None and not build_number(end) for end in ends):
+            return self if self == other else Interval(None, None)
         lower = (
             min(self.since, other.since, key=build_number) if self.since and other.since else None
         )

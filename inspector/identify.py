@@ -164,7 +164,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     elif competing:
         verdict = Verdict.AMBIGUOUS
     builds, writer = interval_of(best.decoding)
-    if verdict is Verdict.DAMAGED:
+    if verdict is Verdict.DAMAGED and mend is None:
         for other in others:
             if (other.score, other.decoding.end) == (best.score, best.decoding.end):
                 other_builds, other_writer = interval_of(other.decoding)

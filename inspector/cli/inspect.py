@@ -134,14 +134,16 @@ def _parts(
     """The parts of a file that were asked for, as a tree or as bytes."""
     from inspector.node import Absent, Kind, Node
     from inspector.render.hexdump import hex_page
-    from inspector.render.nodes import node_page
+    from inspector.render.nodes import holds_tokens, node_page
     from inspector.source import opened
     from inspector.span import Span
 
     whole = Span(0, report.size)
-    root = report.identification.root
-    if root is None or report.container is not None:
-        root = Node("", Kind.GAP, whole, Absent.NOT_READ)
+    reading, unread = report.identification.reading, set()
+    root = Node("", Kind.GAP, whole, Absent.NOT_READ)
+    if reading is not None and report.container is None:
+        root = reading.decoding.root
+        unread = {stop.offset for stop in reading.decoding.stops if holds_tokens(stop.path)}
     if path is not None or hex_ is None:
         node = _found(root, path or "")
         yield from node_page(path or "", node, depth or _DEPTH, show_tokens=show_tokens)
@@ -152,7 +154,9 @@ def _parts(
     node = _found(root, at)
     with opened(file) as source:
         shown = window or node.span
-        yield from hex_page(source, at, node, shown, width(), show_tokens=show_tokens)
+        yield from hex_page(
+            source, at, node, shown, width(), show_tokens=show_tokens, unread=unread
+        )
 
 
 def _found(root: Node, path: str) -> Node:
@@ -161,8 +165,9 @@ def _found(root: Node, path: str) -> Node:
 
     node = find(root, path)
     if node is None:
-        near = ", ".join(nearest(root, path)) or "no parts; --hex FROM..TO shows its bytes"
-        raise _NoSuchPart(f"no part {path!r}; there is {near}")
+        near = ", ".join(nearest(root, path))
+        hint = f"there is {near}" if near else "it has none; --hex FROM..TO shows its bytes"
+        raise _NoSuchPart(f"no part {path!r}; {hint}")
     return node
 
 

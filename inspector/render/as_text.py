@@ -19,6 +19,7 @@ from inspector.render.page import (
     TIMES,
     columns,
     counted,
+    labelled,
     shortened,
     text,
 )
@@ -26,6 +27,8 @@ from inspector.report import Checkpoint, Report
 from inspector.sections import Block, Section
 from inspector.tokens import Tokens
 
+_LABEL = 8
+"""Columns of labels: the longest is `expected`."""
 _MOST_ALIKE = 3
 """Findings of one code that are shown in full."""
 _MOST_CHECKPOINTS = 12
@@ -299,9 +302,7 @@ def _statistics(report: Report) -> Iterator[RenderableType]:
 def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     if not findings:
         return
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=8, no_wrap=True)
-    table.add_column(overflow="fold")
+    table = labelled(_LABEL)
     seen: dict[str, int] = {}
     for finding in findings:
         seen[finding.code] = seen.get(finding.code, 0) + 1
@@ -322,15 +323,18 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, Text]]:
     about, severity = finding.about, finding.severity
     where = ": ".join(part for part in (finding.carrier, finding.path) if part)
     where = f"{where}  {finding.span}" if where else str(finding.span)
-    yield text((severity, STYLES[severity])), text((finding.code, STRONG), "  ", (where, QUIET))
+    yield (
+        text((severity, f"not dim {STYLES[severity]}")),
+        text((finding.code, STRONG), "  ", (where, QUIET)),
+    )
     yield Text(), text(finding.message)
     harmless = about.consequence.startswith(("nothing", "none"))
     if severity is not Severity.NOTE:
-        yield text(("expected", QUIET)), text(finding.expected)
-        yield text(("actual", QUIET)), text(finding.actual)
+        yield text("expected"), text(finding.expected)
+        yield text("actual"), text(finding.actual)
         for line in finding.evidence:
-            yield text(("because", QUIET)), text(line)
+            yield text("because"), text(line)
     if severity is not Severity.NOTE or not harmless:
-        yield text(("effect", QUIET)), text(about.consequence)
+        yield text("effect"), text(about.consequence)
     if severity is not Severity.NOTE:
-        yield text(("remedy", QUIET)), text(f"{about.remedy}: {about.advice}")
+        yield text("remedy"), text(f"{about.remedy}: {about.advice}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -42,7 +42,14 @@ class _Line:
 
 
 def hex_page(
-    source: Source, path: str, node: Node, window: Span, width: int, *, show_tokens: bool
+    source: Source,
+    path: str,
+    node: Node,
+    window: Span,
+    width: int,
+    *,
+    show_tokens: bool,
+    unread: Container[int] = (),
 ) -> Iterator[RenderableType]:
     """The bytes of a node, or those of a window that lie in it.
 
@@ -53,8 +60,9 @@ def hex_page(
         window: bytes; all of the node's own, or fewer, which are then shown to the last.
         width: columns of the terminal.
         show_tokens: whether token ids may be shown.
+        unread: where gaps begin that parsing left in a token list.
     """
-    dump = _Dump(window, 16 if width >= _SIXTEEN_FROM else 8, show_tokens)
+    dump = _Dump(window, 16 if width >= _SIXTEEN_FROM else 8, show_tokens, unread)
     whole = _AMONG_OTHERS if node.children else _ALONE
     most = whole if window == node.span else MOST_BYTES
     lines = dump.lines(path, node, most)
@@ -90,6 +98,7 @@ class _Dump:
     window: Span
     per_line: int
     show_tokens: bool
+    unread: Container[int]
 
     def lines(self, path: str, node: Node, most: int, parent: str = "") -> Iterator[_Line]:
         """The lines of one node and all that is below it.
@@ -119,7 +128,8 @@ class _Dump:
         seen = self._seen(node.span)
         if seen is None:
             return
-        hidden = not self.show_tokens and (holds_tokens(path) or node.span.start in self.unread)
+        cut_off = node.kind is Kind.GAP and node.span.start in self.unread
+        hidden = not self.show_tokens and (cut_off or holds_tokens(path))
         if node.kind is Kind.FIELD:
             note = f"{node.name} = {value_of(path, node, show_tokens=self.show_tokens)}"
         else:

@@ -60,6 +60,18 @@ def columns(*names: str, numbers: Iterable[str] = (), fixed: Iterable[str] = ())
     return table
 
 
+def labelled(width: int | None = None) -> Table:
+    """A table of labels, each with text that folds beside it.
+
+    Args:
+        width: of the labels; what the longest needs if None.
+    """
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=width, no_wrap=True, style=QUIET)
+    table.add_column(overflow="fold")
+    return table
+
+
 def counted(n: int, what: str) -> str:
     """`1 cell`, `303 cells`."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {re.sub('y$', 'ie', what)}s"
