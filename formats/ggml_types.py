@@ -1,6 +1,7 @@
-"""ggml type ids: name, elements a block, bytes a block; and the ids that two programs use for different things.
+"""ggml type ids: name, elements and bytes of a block, and the ids that mean different things.
 
-Source: ggml-org/llama.cpp b10587, ggml/include/ggml.h `enum ggml_type` and ggml/src/ggml-common.h `block_*`.
+Source: ggml-org/llama.cpp b10587, ggml/include/ggml.h `enum ggml_type` and ggml/src/ggml-common.h
+`block_*`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class GgmlType:
     cache: bool = True
 
     def elements(self, row_bytes: int) -> int | None:
-        """Elements that a row of so many bytes holds; None if it is not a whole number of blocks."""
+        """Elements that a row of so many bytes holds; None if that is no whole number of blocks."""
         blocks, rest = divmod(row_bytes - self.row_prefix_bytes, self.block_bytes)
         return None if rest or blocks < 0 else blocks * self.block_elements
 
@@ -55,7 +56,7 @@ TYPES = (
     GgmlType(40, "nvfp4", 64, 36, cache=False),
     GgmlType(41, "q1_0", 128, 18, cache=False),
     GgmlType(42, "q2_0", 64, 18, cache=False),
-    # TheTom/llama-cpp-turboquant: ids and sizes moved three times in spring 2026, no version word records it.
+    # TheTom/llama-cpp-turboquant: ids and sizes moved three times in spring 2026, unrecorded
     GgmlType(42, "turbo2", 128, 34, TURBOQUANT),
     GgmlType(43, "turbo3", 128, 50, TURBOQUANT),
     GgmlType(44, "turbo4", 128, 68, TURBOQUANT),
@@ -79,7 +80,7 @@ GGML_TYPE_NAMES = {ABSENT: "absent"} | {
 
 
 def readings(type_id: int, row_bytes: int) -> tuple[GgmlType, ...]:
-    """The types that an id can mean for a row of so many bytes, upstream's first; empty if none fits."""
+    """The types that an id can mean for a row of so many bytes, upstream's first."""
     return tuple(t for t in TYPES if t.id == type_id and t.elements(row_bytes) is not None)
 
 

@@ -26,7 +26,7 @@ class Layout:
         until: last build that can have written it, or None.
         tells: what sets it apart from its neighbours.
         writer: the program, where only one writes it.
-        memory: the composition (`kv`, `iswa`, `hybrid`, …), empty for what holds no state of its own.
+        memory: the composition (`kv`, `iswa`, `hybrid`, …), empty for what is no state.
         window: bytes to fetch at once while parsing.
     """
 

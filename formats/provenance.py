@@ -17,7 +17,8 @@ class Origin:
         commit: build number, pull request or commit.
         file: path in the repository, or empty.
         symbol: function or type, or empty.
-        basis: `read` in a writer's source, `ran` (seen in what a real build wrote or did), `reported`, or `reasoned`.
+        basis: `read` in a writer's source, `ran` (seen in what a real build wrote or did),
+            `reported`, or `reasoned`.
     """
 
     repository: str

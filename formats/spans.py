@@ -1,4 +1,4 @@
-"""The vocabulary of declarations: construct classes that report the span of everything they read."""
+"""The vocabulary of declarations: construct classes that report the span of all they read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from construct import Construct, Container, Renamed
 
@@ -93,7 +93,7 @@ class Trace(Protocol):
         ...
 
     def walled(self, stop: Stop, depth: int, resume: int) -> None:
-        """A stop inside a frame: what is open beyond `depth` ends there, the rest up to `resume` is unread."""
+        """A stop inside a frame: what is open beyond `depth` ends, up to `resume` is unread."""
         ...
 
     def depth(self) -> int:
@@ -114,7 +114,8 @@ class RowShape:
     """How the rows of a table lie: `count` rows of `fields`, each a name and a numpy code.
 
     `starts` and `heads` are given for rows of unequal length only: their offsets, and the packed
-    fixed fields of all of them; `items` then holds the variable parts one after another. `ragged` tells that rows
+    fixed fields of all of them; `items` then holds the variable parts one after another. `ragged`
+    tells that rows
     could have been of unequal length.
     """
 
@@ -166,11 +167,11 @@ class Scalar(Span):
     """A little-endian number of a fixed size.
 
     Args:
-        code: the `struct` letter (`I`, `i`, `Q`, `q`, `H`, `h`, `B`, `b`, `f`, `d`), with `>` in front if big-endian.
+        code: the `struct` letter, with `>` in front if big-endian.
         meanings: names for values, such as ggml types or magics.
     """
 
-    _NUMPY = {
+    _NUMPY: ClassVar = {
         "I": "u4",
         "i": "i4",
         "Q": "u8",
@@ -243,13 +244,18 @@ class Record(Span):
 
     Args:
         members: `"name" / declaration * "documentation"`, or `When(condition, …)`.
-        role: what part of a state this is (`attention`, `swa`, `recurrent`, …), for those who judge it.
-        alone: whether its bytes say all about it; then it is read once for all layouts that have it.
+        role: what part of a state this is (`attention`, `swa`, `recurrent`, …).
+        alone: whether its bytes say all about it; then it is read once for all layouts that have
+            it.
         facts: what the declaration itself fixes, such as `cell_ext`; carried into the tree.
     """
 
     def __init__(
-        self, *members: Any, role: str = "", alone: bool = True, facts: Mapping[str, Any] | None = None
+        self,
+        *members: Any,
+        role: str = "",
+        alone: bool = True,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.members = tuple(m if isinstance(m, When) else member(m) for m in members)
@@ -284,7 +290,7 @@ class Record(Span):
 
 
 class Series(Span):
-    """`count` items one after another. Count × smallest item is checked against the bytes left, then looped.
+    """`count` items one after another, if the bytes that are left can hold so many.
 
     Items find their own index as `this._._index`.
 
@@ -292,7 +298,8 @@ class Series(Span):
         count: how many items.
         item: what repeats.
         at_most: the most items that are believed.
-        salvage: whether the items that are there are read although the count says more; for lists in
+        salvage: whether the items that are there are read although the count says more; for lists
+            in
             which every item makes sense alone.
     """
 
@@ -336,8 +343,10 @@ class Run(Span):
         ahead: `struct` format of the words that open an item.
         plausible: whether those words can open one.
         stride: bytes an item occupies, from the cursor at its start, the scope and those words.
-        settle: how many of the items in sight belong here, from the words of each of them and the scope;
-            None if they make no sense together: then they are read until the bytes end or `at_most`, and must not end.
+        settle: how many of the items in sight belong here, from the words of each of them and the
+            scope;
+            None if they make no sense together: then they are read until the bytes end or
+            `at_most`, and must not end.
         at_most: the most items there can be.
     """
 
@@ -388,7 +397,7 @@ class Run(Span):
 
 
 class Table(Span):
-    """`count` rows of equal size: one node, whatever the count, and nothing is read until somebody asks.
+    """`count` rows of equal size: one node, and nothing is read until somebody asks.
 
     Args:
         count: how many rows.
@@ -435,9 +444,10 @@ class Values(Table):
 
 
 class Ragged(Span):
-    """`count` rows that end in a list of their own: the fixed fields of `head`, then `counter` items of `item`.
+    """`count` rows that end in a list of their own: `head`, then `counter` items of `item`.
 
-    The rows are read, because only they say where the table ends: as an array while every row has the same number
+    The rows are read, because only they say where the table ends: as an array while every row has
+    the same number
     of items, row by row from the first that has not.
     """
 
@@ -508,7 +518,7 @@ class Ragged(Span):
         return n_items
 
     def _equal_items(self, cursor: Cursor, count: int, trace: Trace, name: str) -> int | None:
-        """The number of items every row has, or None if they differ or the bytes end before the rows do."""
+        """The number of items every row has; None if they differ, or the bytes end before."""
         if not count:
             return 0
         start = cursor.offset
@@ -545,7 +555,12 @@ class Ragged(Span):
                 cursor.offset += len(row)
         finally:
             shape = RowShape(
-                len(starts), self.fields, tuple(starts), b"".join(heads), b"".join(items), ragged=True
+                len(starts),
+                self.fields,
+                tuple(starts),
+                b"".join(heads),
+                b"".join(items),
+                ragged=True,
             )
             trace.table(name, start, cursor.offset, doc, self, shape)
         return count
@@ -556,7 +571,8 @@ class Payload(Span):
 
     Args:
         size: bytes.
-        holds: `blob` where the bytes are a state of their own, to be looked into by whoever knows its kind.
+        holds: `blob` where the bytes are a state of their own, to be looked into by whoever knows
+            its kind.
     """
 
     def __init__(self, size: Expression, holds: str = "") -> None:

@@ -12,7 +12,7 @@ from inspector.sections import sections
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The first and the last build that can have written a file, such as `b5913`; None at an open end."""
+    """The first and the last build that can have written a file; None at an open end."""
 
     since: str | None
     until: str | None

@@ -9,11 +9,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inspector.checkpoints import CheckpointList, checkpoint_list, ik_list_of
-from inspector.containers import Container, ik_tokens
 from inspector.identify import Identification, identify
 from inspector.source import Source, Unreadable, opened
+
+if TYPE_CHECKING:
+    from inspector.containers import Container
 
 
 class Role(StrEnum):
@@ -157,6 +160,8 @@ def looked_into(companions: tuple[Companion, ...]) -> Iterator[tuple[Beside, ...
 
 def _beside(companion: Companion, source: Source) -> Beside:
     if companion.role is Role.TOKENS:
+        from inspector.containers import ik_tokens
+
         return Beside(companion, source, container=ik_tokens(source))
     identification, name = identify(source), companion.file.name
     listing = None

@@ -1,6 +1,7 @@
 """Independent facts about one reading: what must hold if the bytes really are what a layout says.
 
-Structure is evidence only where it could have been otherwise: a type id that exists, a row of whole blocks, cells
+Structure is evidence only where it could have been otherwise: a type id that exists, a row of
+whole blocks, cells
 that count as they should. Skipped payload is no evidence.
 """
 
@@ -78,7 +79,8 @@ def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, 
 def score(found: tuple[Fact, ...]) -> int:
     """How much speaks for a reading: what holds less what fails.
 
-    All facts count, not only those before the first that fails: one damaged word leaves the rest as good as it was,
+    All facts count, not only those before the first that fails: one damaged word leaves the rest
+    as good as it was,
     while a wrong layout derails and finds little that holds afterwards.
     """
     return sum(fact.weight if fact.holds else -fact.weight for fact in found)
@@ -272,7 +274,7 @@ def _moved_window(swa: Section) -> Iterator[Fact]:
 
 
 def _holds_a_past(attention: Section) -> Iterator[Fact]:
-    """An attention cache keeps a cell for every position; a lone late cell with F32 rows is a recurrent state."""
+    """An attention cache keeps a cell for every position; a lone late cell of F32 is a state."""
     late = attention.declared_cells == 1 and (attention.pos_min or 0) > 0
     only_f32 = bool(attention.blocks) and all(block.type_id == 0 for block in attention.blocks)
     if attention.declared_cells and attention.cells <= N_SEQ and only_f32:

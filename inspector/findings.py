@@ -12,7 +12,7 @@ class Severity(StrEnum):
     """How bad it is, by consequence."""
 
     ERROR = "error"
-    """The writer's own loader would refuse or misread the file, or the server dies or answers wrongly later."""
+    """Its writer's loader refuses or misreads it, or the server dies or answers wrongly later."""
     WARNING = "warning"
     """It loads, but contradicts itself or anything a known writer writes, or costs reuse."""
     NOTE = "note"

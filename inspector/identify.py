@@ -1,4 +1,4 @@
-"""What a file is: every layout that could have written it is tried, the readings are ranked by what they explain."""
+"""What a file is: every layout is tried, the readings are ranked by what they explain."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Reading:
 
     @property
     def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
-        """Better readings have larger ranks; of equal ones the first in the table is the commonest."""
+        """Better readings have larger ranks; of equal ones the table has the commonest first."""
         ended, end = self.decoding.ended, self.decoding.end
         return self.sound, self.score, self.decoding.complete, self.stamped, ended, end
 
@@ -129,7 +129,8 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     Args:
         source: the open file.
         span: which bytes; the whole file if None.
-        memory: the memory type of the model it belongs to, if that is known: it settles ambiguities.
+        memory: the memory type of the model it belongs to, if that is known: it settles
+            ambiguities.
 
     Returns:
         The verdict with the best reading; never raises for what the bytes are.
@@ -247,7 +248,7 @@ def _credible(reading: Reading) -> bool:
 
 
 def _competes(other: Reading, best: Reading) -> bool:
-    """Whether another reading is as good and means something else; an empty state shows no difference."""
+    """Whether another reading is as good and means something else."""
     if not (other.sound and best.sound and other.score >= best.score):
         return False
     return other.layout.memory != best.layout.memory and any(
@@ -263,7 +264,7 @@ def _below(node: Node) -> Iterable[Node]:
 
 
 def _with_blobs(source: Source, decoding: Decoding) -> Decoding:
-    """The same reading with the states inside its checkpoints decoded as deeply as the file itself."""
+    """The same reading with the states inside its checkpoints decoded too."""
     blobs = _Blobs(source, decoding.layout)
     root = blobs.graft(decoding.root)
     return replace(decoding, root=root)

@@ -1,7 +1,9 @@
 """One word away: the single changed word with which a damaged file would be whole.
 
-A file that stops early is either cut or has a word that lies. Where another value of one count, flag, type or size makes
-a layout explain the file to its exact end, with every other fact in its favour, the word is the damage.
+A file that stops early is either cut or has a word that lies. Where another value of one count,
+flag, type or size makes
+a layout explain the file to its exact end, with every other fact in its favour, the word is the
+damage.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ class Patched(Source):
 
 
 def mends(root: Node, trouble: int) -> Iterator[Mend]:
-    """Words worth another value in a reading that went wrong at offset `trouble`, counts and flags before it and the sizes next to it."""
+    """Words worth another value in a reading that went wrong at offset `trouble`.
+
+    Counts and flags before it, and the sizes next to it.
+    """
     fields = [
         (path, node)
         for path, node in walk(root)

@@ -175,7 +175,7 @@ def join(path: str, name: str) -> str:
 
 
 def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Every node with its path, in file order, a parent before its children. The root's path is empty."""
+    """Every node with its path, in file order, parents first. The root's path is empty."""
     yield path, node
     for child in node.children:
         yield from walk(child, join(path, child.name))

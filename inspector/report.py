@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inspector.builds import Interval
 from inspector.bundle import Beside, Bundle, bundle, looked_into
 from inspector.checkpoints import CheckpointRecord, appendix_of, checkpoint_list
 from inspector.checks import findings_of, in_order
@@ -15,10 +16,9 @@ from inspector.checks.checkpoints import State, check_list, state_of, usable
 from inspector.checks.companions import check_companions
 from inspector.checks.containers import check_container
 from inspector.checks.envelope import unrecognised
+from inspector.checks.reuse import check_reuse
 from inspector.checks.subject import Subject
-from inspector.containers import Container, recognise
 from inspector.findings import Finding
-from inspector.builds import Interval
 from inspector.identify import Identification, Verdict, identify
 from inspector.sections import Section, sections
 from inspector.source import Source, opened
@@ -27,8 +27,12 @@ from inspector.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
     from inspector.checks.tensors import Statistics
+    from inspector.containers import Container
 
 SCHEMA = "slotscope.inspect/1"
+
+_CONTAINERS = (b"{", b" ", b"\t", b"\r", b"\n", b"S", b"\x80")
+"""First bytes of JSON, SQLite and pickles; only they are worth loading what reads those."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Report:
 def examined(
     path: str | Path, *, memory: str | None = None, deep: bool = False
 ) -> Iterator[Report]:
-    """Look at the file at `path` and at its companions; they stay open as long as the context lasts.
+    """Look at the file at `path` and at its companions; they stay open within the context.
 
     Args:
         path: a state, a sidecar, a model, or anything.
@@ -100,9 +104,11 @@ def examined(
 def _report(
     source: Source, around: Bundle, beside: tuple[Beside, ...], memory: str | None
 ) -> Report:
-    container = recognise(source)
-    if container is not None:
-        return _of_container(source, around, container)
+    if source.read_at(0, 1) in _CONTAINERS:
+        from inspector.containers import recognise
+
+        if (container := recognise(source)) is not None:
+            return _of_container(source, around, container)
     identification = identify(source, memory=memory)
     reading = identification.reading
     if reading is None:
@@ -115,6 +121,8 @@ def _report(
     found = list(findings_of(subject))
     if subject.is_state:
         checkpoints, more = _of_state(subject, source, around, beside)
+        if not any(checkpoint.usable for checkpoint in checkpoints):
+            found += check_reuse(subject)
     else:
         checkpoints, more = _of_list(subject, source, around, beside)
     return replace(report, checkpoints=checkpoints, findings=in_order((*found, *more)))

@@ -67,7 +67,8 @@ class Section:
         tables: the cell records of every non-empty stream.
         streams: the index of the stream that each of `tables` belongs to.
         cell_ext: bytes of the cell extension.
-        v_trans: the stored word of the first non-empty stream, or None if the format or the section has none.
+        v_trans: the stored word of the first non-empty stream, or None if the format or the
+            section has none.
         n_layer: the stored word, or None.
         k, v, r, s: stored blocks in file order.
         has_values: whether the layout has V blocks.

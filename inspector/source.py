@@ -12,7 +12,7 @@ from inspector.span import Span
 
 
 class Unreadable(Exception):
-    """The system does not give us this file: missing, a directory, no permission, not a regular file."""
+    """The system does not give us this file: missing, a directory, forbidden, no regular file."""
 
 
 class Source:
@@ -31,7 +31,7 @@ class Source:
         self.bytes_read = 0
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer only at the end, or if the file shrank meanwhile."""
+        """At most `size` bytes from `offset`; fewer only at the end of the file."""
         data = os.pread(self._descriptor, size, offset)
         while 0 < len(data) < size and (
             more := os.pread(self._descriptor, size - len(data), offset + len(data))

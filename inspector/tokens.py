@@ -20,7 +20,8 @@ class Tokens:
 
     Attributes:
         packing: `plain`, `packed`, or `none` for a state without a token field.
-        count: tokens the state stands for; of a field that could not be read, what its count word promises.
+        count: tokens the state stands for; of a field that could not be read, what its count word
+            promises.
         words: 32-bit words of the field.
         media: media chunks.
         path: of the token list.
@@ -49,7 +50,7 @@ class Tokens:
 
     @cached_property
     def digest(self) -> str:
-        """xxh3-128 of the ids as little-endian i32, hex: equal for equal token lists, however packed."""
+        """xxh3-128 of the ids as little-endian i32, hex: equal for equal lists, however packed."""
         from xxhash import xxh3_128_hexdigest
 
         return xxh3_128_hexdigest(self.ids.astype("<i4").tobytes())

@@ -112,7 +112,7 @@ class TreeTrace:
         return Halted(Stop(reason, path, offset, wanted, available))
 
     def walled(self, stop: Stop, depth: int, resume: int) -> None:
-        """A stop inside a frame: what is open beyond `depth` ends there, the rest up to `resume` is a gap."""
+        """A stop inside a frame: what is open beyond `depth` ends, up to `resume` is a gap."""
         self.stops.append(stop)
         if len(self._open) == depth:  # the frame's body is no record: nothing of it was opened
             self.gap(stop.offset, resume)
@@ -148,7 +148,7 @@ class TreeTrace:
         self._memory[id(con), start, cursor.wall] = node, values
 
     def finish(self, end: int, span: Span) -> Node:
-        """Close everything at `end`; what follows up to the end of `span` is a gap. Returns the root."""
+        """Close everything at `end`; what follows in `span` is a gap. Returns the root."""
         while len(self._open) > 1:
             self.leave(end)
         self.gap(end, span.stop)

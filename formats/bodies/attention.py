@@ -74,7 +74,8 @@ def attention_cache(
         role: `attention`, `swa` or `indexer`.
         cells: the cell records.
         cell_ext: bytes of the extension those have.
-        streams: whether the section begins with n_stream (b5913, PR #14363); without, empty caches keep their headers.
+        streams: whether the section begins with n_stream (b5913, PR #14363); without, empty
+            caches keep their headers.
         rotation: whether n_rot_k and n_rot_v follow n_layer (ggsq 4, PR #28498).
         values: whether there are V blocks; MLA caches (b7832, PR #19067) and indexers have none.
         inner_indexer: MiniMax-M3 of b10135 to b10243: indexer keys between the K and the V blocks.

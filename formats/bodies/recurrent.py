@@ -1,6 +1,7 @@
 """Recurrent memory: the state of Mamba, RWKV, short convolutions and delta nets.
 
-Source: ggml-org/llama.cpp b10587, src/llama-memory-recurrent.cpp `llama_memory_recurrent::state_write`.
+Source: ggml-org/llama.cpp b10587, src/llama-memory-recurrent.cpp
+`llama_memory_recurrent::state_write`.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ PLE_BLOCK = Record(
         says="a row size comes next",
     ),
 )
-"""An R or S block of a model with the PLE module: some R blocks have a history behind them (b10662 on)."""
+"""An R or S block of a model with the PLE module: a history follows some R blocks (b10662 on)."""
 
 
 def settle(heads: list[tuple[int, ...]], scope: Container) -> int | None:
     """How many of the blocks in sight belong to the section: R blocks, then as many S blocks.
 
-    Their number is stored nowhere. All S rows of a model have one size, all R rows too (two sizes where the PLE
+    Their number is stored nowhere. All S rows of a model have one size, all R rows too (two sizes
+    where the PLE
     history is folded in), and the two differ; so the longest run that splits so is taken.
 
     Returns:
         The number of blocks, or None if no split makes sense: blocks are missing or damaged.
     """
     sizes = [head[1] for head in heads]
-    most = min(len(sizes), 2 * scope.n_layer)
+    most = min(len(sizes), 2 * int(scope.n_layer))
     for total in range(most - most % 2, 0, -2):
         r, s = set(sizes[: total // 2]), set(sizes[total // 2 : total])
         if len(s) == 1 and len(r) <= 2 and not r & s:
@@ -94,7 +96,7 @@ def recurrent_state(cells: Span, *, ple: bool = False) -> Record:
             settle=settle,
             at_most=lambda scope: 2 * min(scope.n_layer, N_LAYER),
         )
-        * "R (convolution, token shift) of every recurrent layer, then S (state) of the same layers",
+        * "R (convolution, token shift) of every recurrent layer, then S (state) of these",
         role="recurrent",
         facts={"cell_ext": 0},
     )

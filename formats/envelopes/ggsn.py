@@ -59,6 +59,10 @@ _VERSIONS = {
 }
 
 
+_SHARED_WITH_IK = (8, "kv")
+"""Byte-identical to what ik_llama.cpp wrote as version 8."""
+
+
 def _row(
     version: int,
     memory: str,
@@ -80,7 +84,7 @@ def _row(
         since=since,
         until=until,
         tells=(shown, *tells(memory, dialect)),
-        writer=None if (version, memory) == (8, "kv") else "llama.cpp",  # ik_llama.cpp wrote the same
+        writer=None if (version, memory) == _SHARED_WITH_IK else "llama.cpp",
         memory=memory,
     )
 

@@ -1,4 +1,4 @@
-"""Sequence state files: what `llama-server` writes for a slot, and `llama_state_seq_save_file` for a sequence.
+"""Sequence state files: of `llama-server` for a slot, of `llama_state_seq_save_file`.
 
 Source: ggml-org/llama.cpp b10587, src/llama-context.cpp `llama_context::state_seq_save_file`.
 """
@@ -51,7 +51,7 @@ def slot_file(*body: Any) -> Record:
 
 
 def plain_slot_file(*body: Any) -> Record:
-    """A slot file of a program that knows neither packed tokens nor appendices: upstream before b3483, ik_llama.cpp."""
+    """A slot file without packed tokens and appendices: upstream before b3483, ik_llama.cpp."""
     return Record(*HEAD, "tokens" / PLAIN_TOKENS * "tokens that the state stands for", *body)
 
 

@@ -1,7 +1,7 @@
 """The token field of a slot file: a plain list, or the packed form with media.
 
-Source: ggml-org/llama.cpp PR #26640 (b10388), tools/server/server-common.cpp `server_tokens` serialization; media chunks
-PR #26645 (b10298), tools/mtmd/mtmd.cpp.
+Source: ggml-org/llama.cpp PR #26640 (b10388), tools/server/server-common.cpp `server_tokens`; media
+chunks PR #26645 (b10298), tools/mtmd/mtmd.cpp.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from inspector.sections import Section
 
 _KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read_meta"
 _REC = "llama.cpp b10587, src/llama-memory-recurrent.cpp llama_memory_recurrent::state_read_meta"
-_GATE = "llama.cpp b9509, tools/server: reuse of a restored slot, measured on b7551 to b11549"
 
 register(
     Code(
         "cells.n-seq-id",
         Severity.ERROR,
         "A cell has another number of sequence ids than this format allows",
-        'the loader refuses the file ("invalid seq_id-agnostic kv cell") after it has emptied the slot',
+        'the loader refuses the file ("invalid seq_id-agnostic kv cell") after it has emptied '
+        "the slot",
         RemedyKind.EXACT,
         "write the number that all other cells have",
         _KV,
@@ -36,7 +36,8 @@ register(
         "cells.pos-negative",
         Severity.WARNING,
         "A position is negative",
-        "the file loads; the cell counts as empty but stays owned, or is attended to at a wrong place",
+        "the file loads; the cell counts as empty but stays owned, or is attended to at a "
+        "wrong place",
         RemedyKind.NONE,
         "the position follows from its neighbours only if they are in order",
         _KV,
@@ -54,7 +55,8 @@ register(
         "cells.pos-not-ascending",
         Severity.NOTE,
         "Cells are not in the order of their positions",
-        "nothing: cells are stored in cell order, which differs after a context shift or when a window has wrapped",
+        "nothing: cells are stored in cell order, which differs after a context shift or when "
+        "a window has wrapped",
         RemedyKind.NONE,
         "not needed",
         _KV,
@@ -126,7 +128,8 @@ register(
         "recurrent.several-cells",
         Severity.ERROR,
         "A recurrent section of a sequence save has more than one cell",
-        "restoring it aborts the server, unless it has fewer slots than cells and is b11193 or newer: then it refuses",
+        "restoring it aborts the server, unless it has fewer slots than cells and is b11193 "
+        "or newer: then it refuses",
         RemedyKind.NONE,
         "no writer does this",
         "llama.cpp b8672 to b11549, restore of such a file",
@@ -135,7 +138,8 @@ register(
         "recurrent.transposed",
         Severity.ERROR,
         "The recurrent state claims to be transposed",
-        'the loader refuses it: "incompatible s transposition"; 2 is written by a gated-delta-net fork',
+        'the loader refuses it: "incompatible s transposition"; 2 is written by a '
+        "gated-delta-net fork",
         RemedyKind.NONE,
         "no upstream build writes anything but 0",
         _REC,
@@ -149,25 +153,6 @@ register(
         "the sections come from different moments",
         _REC,
     ),
-    Code(
-        "reuse.needs-exact-append",
-        Severity.NOTE,
-        "Recurrent layers and no checkpoints",
-        "a restore succeeds, but a prompt is reused only if it begins with every saved token and adds at least one; "
-        "b9231 to b9508 reuse nothing",
-        RemedyKind.NONE,
-        "a checkpoint of the saved end helps a later request that returns to it; earlier ones cannot be made",
-        _GATE,
-    ),
-    Code(
-        "reuse.window-cut",
-        Severity.NOTE,
-        "Only the last window of the windowed layers is stored, and no checkpoints",
-        "a restore succeeds, but servers from b9231 on reuse nothing of it, not even for an exact append",
-        RemedyKind.NONE,
-        "a checkpoint, or one cell below the window, opens the gate again",
-        _GATE,
-    ),
 )
 
 _MOST_SEQUENCES = 256
@@ -179,7 +164,6 @@ def check_cells(subject: Subject) -> Iterator[Finding]:
         if section.tables:
             yield from _section(subject, section)
     yield from _together(subject)
-    yield from _reuse(subject)
 
 
 def _section(subject: Subject, section: Section) -> Iterator[Finding]:
@@ -223,7 +207,8 @@ def _sequences(path: str, table: Rows) -> Iterator[Finding]:
                 table,
                 int(wrong[0]),
                 "n_seq_id",
-                f"cell {wrong[0]} has n_seq_id {n_seq_id[wrong[0]]}, {len(wrong):,} of {len(n_seq_id):,} cells do not fit",
+                f"cell {wrong[0]} has n_seq_id {n_seq_id[wrong[0]]}, {len(wrong):,} of "
+                f"{len(n_seq_id):,} cells do not fit",
                 str(expected),
                 str(int(n_seq_id[wrong[0]])),
             )
@@ -263,7 +248,7 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     negative = np.flatnonzero(pos < 0)
     if len(negative):
         index = int(negative[0])
-        message = f"cell {index} is at position {pos[index]}, {len(negative):,} of {len(pos):,} are negative"
+        message = f"cell {index} is at {pos[index]}, {len(negative):,} of {len(pos):,} are negative"
         yield _at(
             "cells.pos-negative",
             path,
@@ -278,7 +263,7 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     falling = np.flatnonzero(steps < 0)
     if len(falling):
         index = int(falling[0]) + 1
-        message = f"position {pos[index]} follows {pos[index - 1]} at cell {index}; {len(falling):,} such places"
+        message = f"position {pos[index]} follows {pos[index - 1]}; {len(falling):,} such places"
         yield _at(
             "cells.pos-not-ascending",
             path,
@@ -409,55 +394,21 @@ def _together(subject: Subject) -> Iterator[Finding]:
                 "swa.more-cells",
                 swa.path,
                 swa.span,
-                f"the window holds {len(strangers):,} positions that the full cache lacks, {strangers[0]} first",
+                f"the window holds {len(strangers):,} positions that the full cache lacks, "
+                f"{strangers[0]} first",
                 "positions of the full cache",
                 f"position {strangers[0]}",
             )
     ahead = attention or swa
-    if (
-        recurrent is not None
-        and recurrent.pos_max is not None
-        and ahead is not None
-        and ahead.pos_max is not None
-    ):
-        if recurrent.pos_max != ahead.pos_max:
-            yield Finding(
-                "recurrent.pos-mismatch",
-                recurrent.path,
-                recurrent.span,
-                f"the state stands at position {recurrent.pos_max}, the attention cache ends at {ahead.pos_max}",
-                f"position {ahead.pos_max}",
-                f"position {recurrent.pos_max}",
-            )
-
-
-def _reuse(subject: Subject) -> Iterator[Finding]:
-    """What the most common disappointment will be, where no checkpoint is at hand."""
-    layout, root = subject.reading.layout, subject.root
-    if (
-        layout.format != "ggsq"
-        or layout.writer == "ik_llama.cpp"
-        or root.get("appendix") is not None
-    ):
+    if recurrent is None or ahead is None or None in (recurrent.pos_max, ahead.pos_max):
         return
-    recurrent, swa, attention = (
-        subject.section(kind) for kind in ("recurrent", "swa", "attention")
-    )
-    if recurrent is not None and recurrent.cells:
+    if recurrent.pos_max != ahead.pos_max:
         yield Finding(
-            "reuse.needs-exact-append",
+            "recurrent.pos-mismatch",
             recurrent.path,
             recurrent.span,
-            f"the state returns to position {recurrent.pos_max} and to no other",
-            "checkpoints of earlier positions",
-            "none in this file",
-        )
-    elif swa is not None and attention is not None and 0 < swa.cells < attention.cells:
-        yield Finding(
-            "reuse.window-cut",
-            swa.path,
-            swa.span,
-            f"the window holds positions {swa.pos_min} to {swa.pos_max} of {attention.cells:,}",
-            f"cells below position {swa.pos_min}, or checkpoints",
-            "none in this file",
+            f"the state stands at position {recurrent.pos_max}, "
+            f"the attention cache ends at {ahead.pos_max}",
+            f"position {ahead.pos_max}",
+            f"position {recurrent.pos_max}",
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from inspector.bundle import Beside, Bundle, Companion, File, Role
 from inspector.checkpoints import CheckpointList
 from inspector.checks.checkpoints import READERS, Reader, State, beyond_state
-from inspector.containers import Container, Trouble
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.span import Span
+
+if TYPE_CHECKING:
+    from inspector.containers import Container
 
 _LISTS = "the loaders that formats/sidecars cites"
 _IK = "ik_llama.cpp 5e8bb724c (PR #1584), examples/server/server-context.cpp; measured"
@@ -292,6 +295,8 @@ def _sharing(subject: File, file: File, listing: CheckpointList) -> Iterator[Fin
 
 
 def _tokens(companion: Companion, container: Container, state: State) -> Iterator[Finding]:
+    from inspector.containers import Trouble
+
     file = companion.file
     problems = [problem for problem in container.problems if problem.kind is not Trouble.LIMIT]
     fatal = [problem for problem in problems if problem.path in ("", "map_idx_to_media")]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from inspector.containers import Container
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
+
+if TYPE_CHECKING:
+    from inspector.containers import Container
 
 register(
     Code(
         "container.damaged",
         Severity.ERROR,
         "A container does not hold what its program writes",
-        "the program that wrote it cannot read it back; ik_llama.cpp aborts on a broken .tokens.json",
+        "the program that wrote it cannot read it back; ik_llama.cpp aborts on a broken "
+        ".tokens.json",
         RemedyKind.NONE,
         "what could be read of it is shown",
         "the programs named in `slotscope layouts`; ik_llama.cpp 8337e4cd3 measured",

@@ -77,7 +77,8 @@ register(
         "layout.key-only",
         Severity.NOTE,
         "Keys without values: a model with latent attention (MLA)",
-        "nothing, if the model is one; a file of another model that was cut exactly behind its keys looks the same",
+        "nothing, if the model is one; a file of another model that was cut exactly behind "
+        "its keys looks the same",
         RemedyKind.NONE,
         "give the model with --model to be sure",
         "llama.cpp b7832 (PR #19067)",
@@ -119,7 +120,8 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "layout.ambiguous",
             "",
             root.span,
-            f"{layout.id} explains every byte, and so does {', '.join(r.layout.id for r in competing)}",
+            f"{layout.id} explains every byte, and so does "
+            f"{', '.join(r.layout.id for r in competing)}",
             "one layout",
             f"{1 + len(competing)} layouts",
         )
@@ -128,7 +130,8 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "layout.one-word-away",
             mend.path,
             mend.span,
-            f"{mend.path} says {mend.stored}; with {mend.value} every byte of the file is explained",
+            f"{mend.path} says {mend.stored}; with {mend.value} every byte of the file is "
+            "explained",
             str(mend.value),
             str(mend.stored),
         )
@@ -138,7 +141,8 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "layout.key-only",
             attention.path,
             attention.span,
-            f"{len(attention.k)} layers have keys of {attention.k[0].row_bytes} bytes a cell, none has values",
+            f"{len(attention.k)} layers have keys of {attention.k[0].row_bytes} bytes a cell, "
+            "none has values",
             "values, unless the model has latent attention",
             "no V blocks",
         )
@@ -153,7 +157,8 @@ def unrecognised(size: int, head: bytes) -> Finding:
         "file.unrecognised",
         "",
         Span(0, size),
-        f"{size:,} bytes that begin with {head.hex(' ')} ({text}) are no known state, sidecar or model file",
+        f"{size:,} bytes that begin with {head.hex(' ')} ({text}) are no known state, sidecar "
+        "or model file",
         "a known magic, or a body that a known layout explains to its end",
         head.hex(" "),
     )

@@ -10,14 +10,18 @@ from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import Kind, Node, walk
 from inspector.span import Span
 
-_LOADER = "llama.cpp b7725 (PR #18801) to b11549: reads past the end succeed silently, then GGML_ASSERT ends the process"
+_LOADER = (
+    "llama.cpp b7725 (PR #18801) to b11549: reads past the end succeed silently, "
+    "then GGML_ASSERT ends the process"
+)
 
 register(
     Code(
         "file.truncated",
         Severity.ERROR,
         "The file ends before its contents do",
-        "restoring it aborts the whole server from b7725 on (older builds and Windows refuse it): do not restore it",
+        "restoring it aborts the whole server from b7725 on (older builds and Windows refuse "
+        "it): do not restore it",
         RemedyKind.LOSSY,
         "the token list survives and can be prefilled again; the memory cannot be completed",
         _LOADER,
@@ -28,14 +32,16 @@ register(
         "The token count is larger than the file",
         'a restore is refused: "token count exceeds the file size" or "exceeded capacity"',
         RemedyKind.NONE,
-        "where the token list ends cannot be known from the count; if one other count makes the file whole, it is named",
+        "where the token list ends cannot be known from the count; if one other count makes "
+        "the file whole, it is named",
         "llama.cpp b10388, llama_context::state_seq_load_file",
     ),
     Code(
         "cells.count-exceeds-file",
         Severity.ERROR,
         "A section claims more cells than the file can hold",
-        "builds before b11193 allocate memory for all of them first, up to 90 GB; later ones refuse the file",
+        "builds before b11193 allocate memory for all of them first, up to 90 GB; later ones "
+        "refuse the file",
         RemedyKind.NONE,
         "if one other count makes the file whole, it is named",
         "llama.cpp b11193 (PR #27530), llama_kv_cache::state_read",
@@ -157,7 +163,7 @@ def _finding(code: str, stop: Stop, end: int, message: str) -> Finding:
 
 
 def _frame(root: Node, offset: int, end: int) -> tuple[str, Node] | None:
-    """The frame around a stop that parsing survived: a record that ends in a gap before the file does."""
+    """The frame around a stop that parsing survived: it ends in a gap before the file does."""
     for path, node in walk(root):
         gap = node.children[-1] if node.children else None
         if (

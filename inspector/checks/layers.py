@@ -29,7 +29,8 @@ register(
         "layers.row-not-whole",
         Severity.ERROR,
         "A row is not a whole number of blocks of its type",
-        "the loader refuses the file (type or row size do not match), after it has emptied the slot",
+        "the loader refuses the file (type or row size do not match), after it has emptied "
+        "the slot",
         RemedyKind.NONE,
         "if the other layers of the section agree on type and row size, those are the ones",
         _KV,
@@ -38,7 +39,8 @@ register(
         "layers.types-disagree",
         Severity.ERROR,
         "One cache stores its layers in different types",
-        "upstream caches have one type: the loader refuses the odd layer, with the rows of earlier layers already overwritten",
+        "upstream caches have one type: the loader refuses the odd layer, with the rows of "
+        "earlier layers already overwritten",
         RemedyKind.EXACT,
         "write the type of the other layers, if their row sizes agree too",
         _KV,
@@ -65,7 +67,8 @@ register(
         "rotation.unrecorded",
         Severity.NOTE,
         "Quantized rows that may be rotated, and no word that says so",
-        "builds from b8619 on rotate quantized caches of head sizes divisible by 64, older ones do not: restored across "
+        "builds from b8619 on rotate quantized caches of head sizes divisible by 64, older "
+        "ones do not: restored across "
         "that line the file is accepted and answers turn to garbage",
         RemedyKind.NONE,
         "keep it with a build of the same side of b8619, or compare with the model",

@@ -16,7 +16,8 @@ register(
         "tokens.negative",
         Severity.WARNING,
         "A token id is negative in a plain list",
-        'servers from b10388 on refuse the restore ("Invalid tokens in slot save file"); older ones match no prompt '
+        'servers from b10388 on refuse the restore ("Invalid tokens in slot save file"); '
+        "older ones match no prompt "
         "beyond it",
         RemedyKind.NONE,
         "which token stood there cannot be known",
@@ -117,7 +118,8 @@ def _negative(
             code,
             f"{tokens.path}[{index}]",
             tokens.rows.row_span(index),
-            f"token {index} is {tokens.ids[index]}, {len(places):,} of {len(tokens.ids):,} are negative",
+            f"token {index} is {tokens.ids[index]}, {len(places):,} of {len(tokens.ids):,} "
+            "are negative",
             "an id of at least 0",
             str(int(tokens.ids[index])),
         )
@@ -144,8 +146,10 @@ def _media(subject: Subject) -> Iterator[Finding]:
                 "tokens.media-mismatch",
                 f"tokens.media[{index}]",
                 media.children[index].span,
-                f"chunk {index} claims {length if length is not None else 'an unknown number of'} tokens "
-                f"from {start} on, where the list has {int(np.count_nonzero(inside == -1))} media tokens",
+                f"chunk {index} claims "
+                f"{length if length is not None else 'an unknown number of'} tokens "
+                f"from {start} on, where the list has {int(np.count_nonzero(inside == -1))} "
+                "media tokens",
                 "as many media tokens as the chunk has",
                 f"{len(inside)} tokens, {int(np.count_nonzero(inside == -1))} of them media",
             )

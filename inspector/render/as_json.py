@@ -106,7 +106,7 @@ def _block(block: Block) -> dict[str, Any]:
 
 
 def finding_dict(finding: Finding) -> dict[str, Any]:
-    """One finding; `start` and `stop` are bytes of `carrier`, or of the file where that is empty."""
+    """One finding; `start` and `stop` are bytes of `carrier`, or of the file if there is none."""
     return {
         "code": finding.code,
         "severity": str(finding.severity),

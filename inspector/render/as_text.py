@@ -159,9 +159,9 @@ def _positions(section: Section) -> str:
 
     if section.pos_min is None or section.pos_min == section.pos_max:
         return "" if section.pos_min is None else str(section.pos_min)
-    steps = np.flatnonzero(np.diff(np.unique(section.pos)) > 1)
+    gaps = int(np.count_nonzero(np.diff(np.sort(section.pos)) > 1))
     span = f"{section.pos_min}..{section.pos_max}"
-    return f"{span}\n{counted(len(steps), 'gap')}" if len(steps) else span
+    return f"{span}\n{counted(gaps, 'gap')}" if gaps else span
 
 
 def _stored(section: Section) -> Text:

@@ -1,4 +1,4 @@
-"""Every real file against what its manifest says about it; the manifest knows nothing of our code."""
+"""Every real file against its manifest, which knows nothing of our code."""
 
 from __future__ import annotations
 

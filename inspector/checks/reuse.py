@@ -1,0 +1,64 @@
+"""What the most common disappointment will be: a restore that succeeds and reuses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from formats.ggml_types import IK
+from inspector.checks.subject import Subject
+from inspector.findings import Code, Finding, RemedyKind, Severity, register
+
+_GATE = "llama.cpp b9509, tools/server: reuse of a restored slot, measured on b7551 to b11549"
+
+register(
+    Code(
+        "reuse.needs-exact-append",
+        Severity.NOTE,
+        "Recurrent layers and no checkpoints",
+        "a restore succeeds, but a prompt is reused only if it begins with every saved token "
+        "and adds at least one; "
+        "b9231 to b9508 reuse nothing",
+        RemedyKind.NONE,
+        "a checkpoint of the saved end helps a later request that returns to it; earlier ones "
+        "cannot be made",
+        _GATE,
+    ),
+    Code(
+        "reuse.window-cut",
+        Severity.NOTE,
+        "Only the last window of the windowed layers is stored, and no checkpoints",
+        "a restore succeeds, but servers from b9231 on reuse nothing of it, not even for an "
+        "exact append",
+        RemedyKind.NONE,
+        "a checkpoint, or one cell below the window, opens the gate again",
+        _GATE,
+    ),
+)
+
+
+def check_reuse(subject: Subject) -> Iterator[Finding]:
+    """What limits the reuse of a slot file that has no usable checkpoint."""
+    layout = subject.reading.layout
+    if layout.format != "ggsq" or layout.writer == IK:
+        return
+    recurrent, swa, attention = (
+        subject.section(kind) for kind in ("recurrent", "swa", "attention")
+    )
+    if recurrent is not None and recurrent.cells:
+        yield Finding(
+            "reuse.needs-exact-append",
+            recurrent.path,
+            recurrent.span,
+            f"the state returns to position {recurrent.pos_max} and to no other",
+            "checkpoints of earlier positions",
+            "none in this file",
+        )
+    elif swa is not None and attention is not None and 0 < swa.cells < attention.cells:
+        yield Finding(
+            "reuse.window-cut",
+            swa.path,
+            swa.span,
+            f"the window holds positions {swa.pos_min} to {swa.pos_max} of {attention.cells:,}",
+            f"cells below position {swa.pos_min}, or checkpoints",
+            "none in this file",
+        )
