@@ -152,8 +152,9 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     if readings and not readings[0].explains and (found := _one_word_away(source, readings, span)):
         mended, mend = found
         readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
-    if memory and any(reading.explains and reading.layout.memory == memory for reading in readings):
-        readings.sort(key=lambda reading: reading.layout.memory == memory, reverse=True)
+    fits = (memory, PARTIAL.get(memory, memory)) if memory else ()
+    if any(reading.explains and reading.layout.memory in fits for reading in readings):
+        readings.sort(key=lambda reading: reading.layout.memory in fits, reverse=True)
     if not readings:
         return Identification(Verdict.UNKNOWN, None, (), Interval(None, None), None, None)
     best = replace(readings[0], decoding=_with_blobs(source, readings[0].decoding))

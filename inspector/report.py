@@ -16,6 +16,7 @@ from inspector.checks.checkpoints import State, check_list, state_of, usable
 from inspector.checks.companions import check_companions
 from inspector.checks.containers import check_container
 from inspector.checks.envelope import unrecognised
+from inspector.checks.ik import check_ik
 from inspector.checks.reuse import check_reuse
 from inspector.checks.subject import Subject
 from inspector.findings import Finding
@@ -28,6 +29,7 @@ from inspector.tokens import Tokens, tokens_of
 if TYPE_CHECKING:
     from inspector.checks.tensors import Statistics
     from inspector.containers import Container
+    from inspector.geometry import MemoryExpectation
 
 SCHEMA = "slotscope.inspect/1"
 
@@ -82,13 +84,13 @@ class Report:
 
 @contextmanager
 def examined(
-    path: str | Path, *, memory: str | None = None, deep: bool = False
+    path: str | Path, *, model: MemoryExpectation | None = None, deep: bool = False
 ) -> Iterator[Report]:
     """Look at the file at `path` and at its companions; they stay open within the context.
 
     Args:
         path: a state, a sidecar, a model, or anything.
-        memory: the memory type of the model it belongs to, if that is known.
+        model: what the model it is said to belong to stores.
         deep: whether to read the stored numbers too.
 
     Raises:
@@ -97,19 +99,19 @@ def examined(
     with opened(path) as source:
         around = bundle(path)
         with looked_into(around.companions) as beside:
-            report = _report(source, around, beside, memory)
+            report = _report(source, around, beside, model)
             yield _deep(source, report) if deep else report
 
 
 def _report(
-    source: Source, around: Bundle, beside: tuple[Beside, ...], memory: str | None
+    source: Source, around: Bundle, beside: tuple[Beside, ...], model: MemoryExpectation | None
 ) -> Report:
     if source.read_at(0, 1) in _CONTAINERS:
         from inspector.containers import recognise
 
         if (container := recognise(source)) is not None:
             return _of_container(source, around, container)
-    identification = identify(source, memory=memory)
+    identification = identify(source, memory=model.memory if model else None)
     reading = identification.reading
     if reading is None:
         findings = (unrecognised(source.size, source.read_at(0, 16)),)
@@ -118,7 +120,11 @@ def _report(
     parts, tokens = sections(root), tokens_of(root)
     subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
     report = Report(around, identification, sections=parts, tokens=tokens, beside=beside)
-    found = list(findings_of(subject))
+    found = [*findings_of(subject), *check_ik(subject, source)]
+    if model is not None:
+        from inspector.checks.model import check_model
+
+        found += check_model(subject, model)
     if subject.is_state:
         checkpoints, more = _of_state(subject, source, around, beside)
         if not any(checkpoint.usable for checkpoint in checkpoints):

@@ -43,7 +43,7 @@ register(
     ),
     Code(
         "tokens.none",
-        Severity.WARNING,
+        Severity.NOTE,
         "There are cells but no tokens",
         "the state restores, and no prompt matches it: nothing is reused",
         RemedyKind.NONE,

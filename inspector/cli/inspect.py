@@ -141,8 +141,8 @@ def _parts(
     whole = Span(0, report.size)
     reading, unread = report.identification.reading, set()
     root = Node("", Kind.GAP, whole, Absent.NOT_READ)
-    if reading is not None and report.container is None:
-        root = reading.decoding.root
+    if reading is not None:
+        root = _covering(reading.decoding.root, whole)
         unread = {stop.offset for stop in reading.decoding.stops if holds_tokens(stop.path)}
     if path is not None or hex_ is None:
         node = _found(root, path or "")
@@ -157,6 +157,18 @@ def _parts(
         yield from hex_page(
             source, at, node, shown, width(), show_tokens=show_tokens, unread=unread
         )
+
+
+def _covering(root: Node, whole: Span) -> Node:
+    """The tree of a state inside a container, with the container's bytes around it."""
+    from dataclasses import replace
+
+    from inspector.node import Absent, Kind, Node
+    from inspector.span import gaps
+
+    around = [Node("gap", Kind.GAP, gap, Absent.NOT_READ) for gap in gaps([root.span], whole)]
+    children = sorted((*root.children, *around), key=lambda node: node.span)
+    return replace(root, span=whole, children=tuple(children)) if around else root
 
 
 def _found(root: Node, path: str) -> Node:

@@ -77,17 +77,16 @@ def _identity(report: Report, name: str, width: int) -> Iterator[RenderableType]
     """What it is, when it can have been written, how sure that is and how well it is."""
     identification = report.identification
     verdict, reading, builds = identification.verdict, identification.reading, identification.builds
-    details = ["no known layout explains it"]
-    what = "unknown"
-    if report.container is not None:
-        what, details = _NAMES[report.container.format], []
-    elif reading is not None:
+    what, details = "unknown", ["no known layout explains it"]
+    if reading is not None:
         writer, layout = identification.writer, reading.layout
         what = layout.title.partition(":")[0]
         what = f"{writer} {what}" if writer and writer not in what else what
         by = "by " if builds.since and builds.until else ""
         known = builds.since or builds.until
         details = [f"written {by}{builds}" if known else "builds not known", f"layout {layout.id}"]
+    if report.container is not None:
+        what, details = _NAMES[report.container.format], details if reading is not None else []
     damaged = "damaged " if verdict is Verdict.DAMAGED else ""
     kinds = " + ".join(dict.fromkeys(section.kind for section in report.sections))
     room = width - len(f": {damaged}{what}")
@@ -168,7 +167,8 @@ def _stored(section: Section) -> Text:
     """The rows of a section, a line for each kind of row; and what is special about its cells."""
     lines: list[str] = []
     for letter in "kvrs":
-        lines += _rows(letter.upper(), getattr(section, letter))
+        label = f"{letter.upper()} " if section.kind != "dsv4" else ""
+        lines += _rows(label, getattr(section, letter))
     if section.v_trans == 1 and section.v:
         lines.append("V transposed (flash attention off)")
     if section.n_stream > 1:
@@ -178,16 +178,16 @@ def _stored(section: Section) -> Text:
     return Text("\n").join(text(line) for line in lines)
 
 
-def _rows(letter: str, blocks: Sequence[Block]) -> Iterator[str]:
+def _rows(label: str, blocks: Sequence[Block]) -> Iterator[str]:
     """One line if all layers are alike, else one for each kind with its layers."""
     kinds: dict[tuple[str, int], list[int]] = {}
     for index, block in enumerate(blocks):
         kinds.setdefault((block.type_name, block.row_bytes), []).append(index)
     for (kind, size), places in kinds.items():
         which = f" at {_ranges(places)}" if len(kinds) > 1 else ""
-        yield f"{letter} {len(places)} {TIMES} {kind}, {counted(size, 'byte')}{which}"
+        yield f"{label}{len(places)} {TIMES} {kind}, {counted(size, 'byte')}{which}"
     if blocks and blocks[-1].data is None:
-        yield f"{letter}[{len(blocks) - 1}] cut"
+        yield f"{label}[{len(blocks) - 1}] cut"
 
 
 def _ranges(places: Sequence[int], most: int = 4) -> str:

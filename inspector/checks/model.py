@@ -1,0 +1,121 @@
+"""A state against the header of the model that it is said to belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from formats.bodies.compositions import PARTIAL
+from formats.ggml_types import IK
+from inspector.checks.subject import Subject
+from inspector.findings import Code, Finding, RemedyKind, Severity, register
+from inspector.geometry import CacheExpectation, MemoryExpectation, WindowType
+from inspector.sections import Section
+
+_TABLES = "llama.cpp b10587, src/llama-model.cpp llama_model::create_memory"
+
+register(
+    Code(
+        "model.memory-differs",
+        Severity.ERROR,
+        "The state holds another kind of memory than the model has",
+        "a server with this model refuses the state, or misreads it",
+        RemedyKind.NONE,
+        "it belongs to another model, or its build stored this one otherwise",
+        _TABLES,
+    ),
+    Code(
+        "model.layers-differ",
+        Severity.ERROR,
+        "A section has another number of layers than the model gives it",
+        'a server with this model refuses the state: "mismatched layer count"',
+        RemedyKind.NONE,
+        "it belongs to another model, or to a build that counted next-token layers otherwise",
+        _TABLES,
+    ),
+    Code(
+        "model.width-differs",
+        Severity.ERROR,
+        "Rows hold another number of elements than the model's",
+        'a server with this model refuses the state: "mismatched key row size"',
+        RemedyKind.NONE,
+        "it belongs to another model",
+        _TABLES,
+    ),
+    Code(
+        "swa.count",
+        Severity.NOTE,
+        "The window holds another number of cells than the model's window",
+        "it was written before b9473, when whatever was in the windowed cache was saved",
+        RemedyKind.EXACT,
+        "cells outside the window can be dropped without loss",
+        "llama.cpp b9473 (PR #23981)",
+    ),
+)
+
+
+def check_model(subject: Subject, model: MemoryExpectation) -> Iterator[Finding]:
+    """Memory type, layers, widths and window."""
+    layout = subject.reading.layout
+    if not subject.is_state or layout.memory == "ik" or subject.identification.writer == IK:
+        return
+    fits = {model.memory, PARTIAL.get(model.memory, model.memory)}
+    unsplit = layout.memory == "kv" and model.memory in ("iswa", "mla")
+    if layout.memory not in fits and not unsplit:
+        yield Finding(
+            "model.memory-differs",
+            "",
+            subject.root.span,
+            f"the state is laid out as {layout.memory}, a {model.architecture} as {model.memory}",
+            model.memory,
+            layout.memory,
+        )
+        return
+    by_kind = {cache.kind: cache for cache in model.caches}
+    for section in subject.sections:
+        if section.kind in by_kind and not unsplit:
+            yield from _layers(section, by_kind[section.kind], model.n_layer_nextn)
+        if section.kind == "swa":
+            yield from _window(subject, section, model)
+
+
+def _layers(section: Section, expected: CacheExpectation, n_nextn: int) -> Iterator[Finding]:
+    own = len(expected.layers)  # up to b10865 the next-token layers were among them
+    if section.n_layer is not None and section.n_layer not in (own, own + n_nextn):
+        yield Finding(
+            "model.layers-differ",
+            section.path,
+            section.span,
+            f"{section.path} has {section.n_layer} layers, the model {len(expected.layers)}",
+            str(len(expected.layers)),
+            str(section.n_layer),
+        )
+        return
+    for name, blocks, widths in (("k", section.k, expected.k), ("v", section.v, expected.v)):
+        for block, width in zip(blocks, widths, strict=False):
+            holds = {kind.elements(block.row_bytes) for kind in block.readings}
+            if width and holds and width not in holds:
+                yield Finding(
+                    "model.width-differs",
+                    block.path,
+                    block.span,
+                    f"a {name} row of {block.row_bytes:,} bytes, {width:,} elements in the model",
+                    f"{width:,} elements",
+                    f"{block.row_bytes:,} bytes of {block.type_name}",
+                )
+                return
+
+
+def _window(subject: Subject, section: Section, model: MemoryExpectation) -> Iterator[Finding]:
+    full = subject.reading.layout.format not in ("ggsq", "blob")
+    if full or model.swa_type is not WindowType.STANDARD or not section.cells:
+        return
+    expected = min(subject.tokens.count or section.cells, model.n_swa)
+    if section.cells > expected:
+        yield Finding(
+            "swa.count",
+            section.path,
+            section.span,
+            f"{section.cells:,} cells in a window of {model.n_swa:,}",
+            f"{expected:,} cells",
+            f"{section.cells:,}",
+        )

@@ -1,0 +1,65 @@
+"""Transcripts: commands as a user types them, and exactly what they print.
+
+`pytest tests/golden --update-golden` rewrites them; the diff is then read by a person.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from inspector.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+SAVED = 1_000_000_000
+"""Time of the last change of every file that a command is given, so that none looks stale."""
+
+
+def borrowed(argument: str, folder: Path) -> None:
+    """Copy a file of the checkout that a command names, with what lies beside it, to `folder`."""
+    source = ROOT / argument
+    if not argument.startswith(("samples/", "tests/")) or not source.is_file():
+        return
+    for file in source.parent.glob(f"{source.name}*"):
+        copy = folder / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+        os.utime(copy, (SAVED, SAVED))
+
+
+def ran(command: str, folder: Path) -> str:
+    """What a command prints, standard output and standard error, and its exit code if not 0."""
+    words = shlex.split(command)
+    assert words[0] == "slotscope"
+    for word in words[1:]:
+        borrowed(word, folder)
+    result = CliRunner().invoke(app, words[1:])
+    code = f"[exit {result.exit_code}]\n" if result.exit_code else ""
+    return f"$ {command}\n{result.output}{code}"
+
+
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_transcript(
+    transcript: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("LC_ALL", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    expected = transcript.read_text()
+    commands = re.findall(r"^\$ (.+)$", expected, re.MULTILINE)
+    assert commands
+    actual = "\n".join(ran(command, tmp_path) for command in commands)
+    if pytestconfig.getoption("--update-golden", default=False):
+        transcript.write_text(actual)
+    assert actual == expected
+    assert max(map(len, actual.splitlines())) <= 80
