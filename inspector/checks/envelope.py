@@ -29,6 +29,24 @@ register(
         "llama.cpp b11549, restore of an empty file",
     ),
     Code(
+        "file.big-endian",
+        Severity.ERROR,
+        "The file was written on a big-endian machine",
+        "a restore on any other machine is refused with an unknown magic",
+        RemedyKind.NONE,
+        "states are written in the byte order of their machine, and are not converted",
+        "llama.cpp, llama_file::write_u32",
+    ),
+    Code(
+        "file.named-like-a-model",
+        Severity.WARNING,
+        "A file named like a model is a state",
+        "a server that loads it as a model fails; the model that had this name may be gone",
+        RemedyKind.NONE,
+        "a save that followed a symbolic link in the slot folder does this",
+        "llama.cpp issue #26315",
+    ),
+    Code(
         "envelope.magic-wrong",
         Severity.ERROR,
         "The magic contradicts everything behind it",
@@ -85,6 +103,8 @@ register(
     ),
 )
 
+_BIG_ENDIAN = (b"ggsq", b"ggsn")
+
 
 def check_envelope(subject: Subject) -> Iterator[Finding]:
     """Magic, version, and how sure the layout is."""
@@ -113,6 +133,15 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             f"the version word says {node.value}, the body is laid out as {layout.id}",
             str(layout.version),
             str(node.value),
+        )
+    if subject.is_state and subject.name.lower().endswith(".gguf"):
+        yield Finding(
+            "file.named-like-a-model",
+            "",
+            root.span,
+            f"the name ends in .gguf, the contents are a {layout.title}",
+            "GGUF",
+            layout.format,
         )
     competing = subject.identification.competing
     if competing:
@@ -152,6 +181,12 @@ def unrecognised(size: int, head: bytes) -> Finding:
     """The finding for bytes that nothing explains."""
     if not size:
         return Finding("file.empty", "", Span(0, 0), "the file is empty", "a state", "0 bytes")
+    if head[:4] in _BIG_ENDIAN:
+        message = f"the magic reads {head[:4].decode()}, as on a big-endian machine"
+        expected = repr(head[3::-1].decode())
+        return Finding(
+            "file.big-endian", "", Span(0, 4), message, expected, repr(head[:4].decode())
+        )
     text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in head)
     return Finding(
         "file.unrecognised",
