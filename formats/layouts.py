@@ -27,8 +27,8 @@ FAMILIES: dict[str, tuple[bytes, ...]] = {
     "formats.sidecars.bkcp": (b"BKCP",),
     "formats.sidecars.slck": (b"SLCK",),
     "formats.gguf": (b"GGUF",),
+    "formats.envelopes.sdft": (b"qsgg",),
     "formats.envelopes.foreign": (
-        b"qsgg",
         b"CRVK",
         b"DIVK",
         b"YSVK",

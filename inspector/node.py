@@ -190,6 +190,9 @@ def leaves(node: Node) -> Iterator[Node]:
         yield node
 
 
+_LONGEST_INDEX = 20
+
+
 def find(root: Node, path: str) -> Node | None:
     """The node at `path`; rows of tables have paths too: `cells[12]`, `cells[12].pos`."""
     best: tuple[str, Node] | None = None
@@ -201,7 +204,9 @@ def find(root: Node, path: str) -> Node | None:
     if best is None or not isinstance(best[1].value, Rows):
         return None
     rows, (index, _, name) = best[1].value, path[len(best[0]) + 1 :].partition("]")
-    if not index.isdigit() or int(index) >= len(rows):
+    if not (index.isascii() and index.isdigit() and len(index) < _LONGEST_INDEX):
+        return None
+    if int(index) >= len(rows):
         return None
     row = rows.table[int(index)]
     fields = tuple(

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from formats.ggml_types import IK
 from inspector.builds import Interval
 from inspector.bundle import Beside, Bundle, bundle, looked_into
-from inspector.checkpoints import CheckpointRecord, appendix_of, checkpoint_list
 from inspector.checks import findings_of, in_order
-from inspector.checks.checkpoints import State, check_list, state_of, usable
-from inspector.checks.companions import check_companions
 from inspector.checks.containers import check_container
 from inspector.checks.envelope import unrecognised
 from inspector.checks.ik import check_ik
@@ -30,19 +28,12 @@ if TYPE_CHECKING:
     from inspector.checks.tensors import Statistics
     from inspector.containers import Container
     from inspector.geometry import MemoryExpectation
+    from inspector.lists import Checkpoint
 
 SCHEMA = "slotscope.inspect/1"
 
 _CONTAINERS = (b"{", b" ", b"\t", b"\r", b"\n", b"S", b"\x80")
 """First bytes of JSON, SQLite and pickles; only they are worth loading what reads those."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint, and whether its server would take it and go on from it rightly."""
-
-    record: CheckpointRecord
-    usable: bool
 
 
 @dataclass(frozen=True)
@@ -125,69 +116,24 @@ def _report(
         from inspector.checks.model import check_model
 
         found += check_model(subject, model)
-    if subject.is_state:
-        checkpoints, more = _of_state(subject, source, around, beside)
-        if not any(checkpoint.usable for checkpoint in checkpoints):
-            found += check_reuse(subject)
-    else:
-        checkpoints, more = _of_list(subject, source, around, beside)
+    checkpoints, more = _lists(subject, source, around, beside)
+    if subject.is_state and not any(checkpoint.usable for checkpoint in checkpoints):
+        found += check_reuse(subject, found)
     return replace(report, checkpoints=checkpoints, findings=in_order((*found, *more)))
 
 
-def _of_state(
+def _lists(
     subject: Subject, source: Source, around: Bundle, beside: tuple[Beside, ...]
 ) -> tuple[tuple[Checkpoint, ...], tuple[Finding, ...]]:
-    """The checkpoints of a state: behind its payload, and in the lists beside it."""
-    state = state_of(subject, source)
-    own = appendix_of(source, subject.root, subject.name)
-    found = list(check_companions(around, beside, state, own))
-    checkpoints = []
-    lists = [(own, source, "")] if own is not None else []
-    lists += [
-        (other.listing, other.source, other.companion.file.name)
-        for other in beside
-        if other.listing is not None
-    ]
-    for listing, where, carrier in lists:
-        problems = check_list(listing, where, state, carrier)
-        found += problems
-        checkpoints += [
-            Checkpoint(record, fit)
-            for record, fit in zip(listing.records, usable(listing, problems), strict=True)
-        ]
-    return tuple(checkpoints), tuple(found)
+    """The checkpoints of a file and of its companions; most states have neither."""
+    alone = not around.companions and around.role is None
+    whole = subject.reading.decoding.complete and subject.root.get("appendix") is None
+    if subject.is_state and alone and whole and subject.identification.writer != IK:
+        return (), ()
+    from inspector.lists import of_list, of_state
 
-
-def _of_list(
-    subject: Subject, source: Source, around: Bundle, beside: tuple[Beside, ...]
-) -> tuple[tuple[Checkpoint, ...], tuple[Finding, ...]]:
-    """The checkpoints of a sidecar, held against the state beside it if there is one."""
-    found = check_companions(around, beside)
-    layout = subject.reading.layout
-    listing = checkpoint_list(subject.root, subject.name, layout.format, layout.version)
-    if listing is None:
-        return (), found
-    with _state_beside(around) as state:
-        problems = check_list(listing, source, state)
-    fits = usable(listing, problems)
-    checkpoints = (Checkpoint(r, fit) for r, fit in zip(listing.records, fits, strict=True))
-    return tuple(checkpoints), (*found, *problems)
-
-
-@contextmanager
-def _state_beside(around: Bundle) -> Iterator[State | None]:
-    if around.state is None:
-        yield None
-        return
-    with opened(around.state.path) as source:
-        identification = identify(source)
-        reading = identification.reading
-        if reading is None or not reading.layout.memory:
-            yield None
-            return
-        root, name = reading.decoding.root, around.state.name
-        parts, tokens = sections(root), tokens_of(root)
-        yield state_of(Subject(name, source.size, identification, reading, parts, tokens), source)
+    judge = of_state if subject.is_state else of_list
+    return judge(subject, source, around, beside)
 
 
 def _of_container(source: Source, around: Bundle, container: Container) -> Report:

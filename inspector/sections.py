@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from construct import Container
-
-from formats.bodies.hparams import row_widths
 from formats.ggml_types import ABSENT, TYPES, UPSTREAM, GgmlType, readings
 from inspector.node import Kind, Node, Rows, walk
 from inspector.span import Span
@@ -221,6 +218,10 @@ def _historic(root: Node, path: str, node: Node) -> Section:
 
 def _widths(root: Node) -> tuple[tuple[int, int], ...]:
     """Elements of a key row and of a value row of every layer, by the hyper-parameters."""
+    from construct import Container
+
+    from formats.bodies.hparams import row_widths
+
     node = root.get("hparams")
     if node is None:
         return ()

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from construct import this
 
-from formats.envelopes.ggsq import HEAD
 from formats.envelopes.tokens import N_TOKENS, PACKED_TOKENS, PLAIN_TOKENS
 from formats.layout import Layout
 from formats.provenance import Origin
 from formats.scalars import I32, I64, LLAMA_POS, U8, U32, U64
 from formats.sidecars.record import N_RECORDS
-from formats.spans import Nested, Payload, Record, Rest, Scalar, Series, Span, Switch, Table, Text
+from formats.spans import Nested, Payload, Record, Rest, Scalar, Series, Span, Table, Text
 
 U32BE = Scalar(">I")
 I32BE = Scalar(">i")
@@ -202,31 +201,6 @@ KVC = Record(
     "state" / Payload(this.state_size, holds="blob") * "sequence state",
 )
 
-_SDFT = 0x54464453
-_SDFT_TOKENS = Record(
-    "magic" / Scalar("I", {_SDFT: "SDFT"}) * '0x54464453, on disk "SDFT"',
-    "envelope"
-    / Switch(
-        this.magic,
-        {
-            _SDFT: Record(
-                _VERSION,
-                "prompt_bytes" / U32 * "bytes of the packed prompt",
-                "spec_bytes" / U32 * "bytes of the speculative decoder's state",
-                "prompt" / Payload(this.prompt_bytes) * "packed tokens of the prompt",
-                "spec" / Payload(this.spec_bytes) * "state of the speculative decoder",
-                "padding" / Rest() * "zeros up to a multiple of four bytes",
-            )
-        },
-    )
-    * "what stands in place of tokens",
-)
-SDFT = Record(
-    *HEAD,
-    "tokens" / Nested(4 * this.n_token_count, _SDFT_TOKENS) * "an envelope in place of tokens",
-    "draft" / Rest(holds="draft") * "state of the draft context",
-)
-
 
 def _row(
     layout_id: str,
@@ -366,15 +340,5 @@ ROWS = (
             "ggml-org/llama.cpp fork network", "5234b9d26", "tools/server/server-cache-disk.cpp"
         ),
         "two hashes, packed tokens, a sequence state",
-    ),
-    _row(
-        "sdft",
-        "draft companion of a slot file",
-        None,
-        b"qsgg",
-        SDFT,
-        None,
-        Origin("ggml-org/llama.cpp fork network", "draft envelope SDFT, version 1"),
-        '"SDFT" in place of the first token',
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 from inspector.checks.cells import check_cells
 from inspector.checks.envelope import check_envelope
@@ -10,7 +11,7 @@ from inspector.checks.extent import check_extent
 from inspector.checks.layers import check_layers
 from inspector.checks.subject import Subject
 from inspector.checks.tokens import check_tokens
-from inspector.findings import Finding
+from inspector.findings import CODES, Code, Finding
 
 CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     check_envelope,
@@ -21,15 +22,33 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
 )
 
 
+_DERAILING = ("layout.one-word-away", "recurrent.transposed")
+"""Findings of a word behind which nothing is where it seems to be."""
+_ANYWHERE = ("envelope.", "file.named-like-a-model")
+"""Findings that do not depend on what such a word moves."""
+
+
 def findings_of(subject: Subject) -> tuple[Finding, ...]:
-    """All findings about one file by itself."""
-    found = [finding for check in CHECKS for finding in check(subject)]
-    if (mend := subject.identification.mend) is not None:
-        derailed = ("cells.", "layers.", "layout.flag", "tokens.cells-mismatch", "file.truncated")
-        found = [
-            f for f in found if f.span.stop <= mend.span.start or not f.code.startswith(derailed)
-        ]
-    return in_order(tuple(found))
+    """All findings about one file by itself, but for checkpoint lists: `check_list` judges those."""
+    if subject.root.role == "checkpoints":
+        return ()
+    found = tuple(finding for check in CHECKS for finding in check(subject))
+    words = [finding for finding in found if finding.code in _DERAILING]
+    if words:
+        word = min(words, key=lambda f: (f.span, _DERAILING.index(f.code)))
+        found = tuple(
+            f
+            for f in found
+            if f is word or f.span.stop <= word.span.start or f.code.startswith(_ANYWHERE)
+        )
+    return in_order(found)
+
+
+def all_codes() -> dict[str, Code]:
+    """The register of finding codes, those of the checks that are loaded on demand included."""
+    for module in ("checkpoints", "companions", "containers", "ik", "model", "reuse", "tensors"):
+        import_module(f"inspector.checks.{module}")
+    return CODES
 
 
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

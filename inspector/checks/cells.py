@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import Rows
 from inspector.sections import Section
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read_meta"
 _REC = "llama.cpp b10587, src/llama-memory-recurrent.cpp llama_memory_recurrent::state_read_meta"
@@ -27,7 +32,8 @@ register(
         "cells.seq-id-out-of-range",
         Severity.ERROR,
         "A cell belongs to a sequence that no context can have",
-        'the loader refuses the file ("invalid seq_id"), old builds write out of bounds',
+        'the loader refuses the file ("invalid seq_id"); old builds write out of bounds (before '
+        "b5485, recurrent cells before b8487)",
         RemedyKind.NONE,
         "which sequence the cell belonged to cannot be known",
         _KV,
@@ -73,8 +79,8 @@ register(
     Code(
         "cells.ext-differs",
         Severity.NOTE,
-        "The coordinates of some cells are not their position: image tokens",
-        "nothing: cells of images have the column and the row of their patch",
+        "The coordinates of some cells are not their position: tokens of an image",
+        "nothing: the cells of an image share a position and differ in column and row",
         RemedyKind.NONE,
         "not needed",
         "llama.cpp b8215 (PR #20132)",
@@ -100,7 +106,7 @@ register(
     Code(
         "swa.more-cells",
         Severity.WARNING,
-        "The window holds positions that the full cache does not",
+        "The window holds positions that the full cache lacks",
         "the file loads; the two caches disagree about what was said",
         RemedyKind.NONE,
         "the sections come from different moments",
@@ -109,7 +115,7 @@ register(
     Code(
         "swa.behind",
         Severity.WARNING,
-        "The window does not end where the full cache ends",
+        "The window ends before the full cache does",
         "the file loads; the last tokens see a window that is not theirs",
         RemedyKind.NONE,
         "the sections come from different moments",
@@ -138,10 +144,10 @@ register(
         "recurrent.transposed",
         Severity.ERROR,
         "The recurrent state claims to be transposed",
-        'the loader refuses it: "incompatible s transposition"; 2 is written by a '
-        "gated-delta-net fork",
+        'llama.cpp refuses the file: "incompatible s transposition"',
         RemedyKind.NONE,
-        "no upstream build writes anything but 0",
+        "restore it with the program that wrote it: a gated-delta-net fork writes 2, upstream "
+        "nothing but 0",
         _REC,
     ),
     Code(
@@ -214,13 +220,16 @@ def _sequences(path: str, table: Rows) -> Iterator[Finding]:
             )
         return
     ids = table.items()
-    if len(ids) and not (0 <= int(ids.min()) <= int(ids.max()) < _MOST_SEQUENCES):
-        worst = int(ids.min()) if ids.min() < 0 else int(ids.max())
+    strange = np.flatnonzero((ids < 0) | (ids >= _MOST_SEQUENCES))
+    if len(strange):
+        index = int(np.searchsorted(np.cumsum(n_seq_id), strange[0], side="right"))
+        worst = int(ids[strange[0]])
         yield Finding(
             "cells.seq-id-out-of-range",
-            path,
-            table.span,
-            f"a cell names sequence {worst}",
+            f"{path}[{index}]",
+            table.row_span(index),
+            f"cell {index} belongs to sequence {worst}, {len(strange):,} of {len(ids):,} "
+            "sequence ids do not fit",
             f"0 to {_MOST_SEQUENCES - 1}",
             str(worst),
         )
@@ -274,11 +283,14 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             "ascending",
             str(int(pos[index])),
         )
-    if table.ragged or subject.tokens.media or _is_2d(table, pos):
+    if (apart := _apart(table, pos)) is not None:
+        yield _on_a_grid(table, path, apart)
+        return
+    if table.ragged or subject.tokens.media:
         return
     ordered = np.sort(pos) if len(falling) else pos
-    apart = np.diff(ordered)
-    same = np.flatnonzero(apart == 0)
+    steps = np.diff(ordered)
+    same = np.flatnonzero(steps == 0)
     if len(same):
         value = int(ordered[same[0]])
         index = int(np.flatnonzero(pos == value)[1])
@@ -293,7 +305,7 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             "each position once",
             str(value),
         )
-    missing = int(apart[apart > 1].sum()) - int(np.count_nonzero(apart > 1))
+    missing = int(steps[steps > 1].sum()) - int(np.count_nonzero(steps > 1))
     if missing > 0 and not len(negative):
         code = "swa.gaps" if section.kind == "swa" else "cells.pos-gaps"
         yield Finding(
@@ -307,11 +319,27 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     yield from _extension(subject, table, pos, path)
 
 
-def _is_2d(table: Rows, pos: object) -> bool:
+def _apart(table: Rows, pos: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The cells whose coordinates are not their position; None if there are none."""
     import numpy as np
 
-    names = [name for name, _ in table.fields]
-    return "x" in names and bool(np.any(table.column("x") != pos))
+    if "x" not in [name for name, _ in table.fields]:
+        return None
+    cells = np.flatnonzero((table.column("x") != pos) | (table.column("y") != pos))
+    return cells if len(cells) else None
+
+
+def _on_a_grid(table: Rows, path: str, cells: NDArray[np.int64]) -> Finding:
+    first = int(cells[0])
+    row = table.table[first]
+    actual = f"x {row['x']} and y {row['y']}"
+    message = (
+        f"cell {first} at position {row['pos']} has {actual}, as {len(cells):,} of {len(table):,} "
+        "cells have coordinates of their own"
+    )
+    expected = f"x and y {row['pos']}, as text has them"
+    span = table.row_span(first)
+    return Finding("cells.ext-differs", f"{path}[{first}]", span, message, expected, actual)
 
 
 def _extension(subject: Subject, table: Rows, pos: object, path: str) -> Iterator[Finding]:
@@ -327,20 +355,12 @@ def _extension(subject: Subject, table: Rows, pos: object, path: str) -> Iterato
     wrong = np.flatnonzero(inside & (tok != ids[np.clip(at, 0, len(ids) - 1)]))
     if len(wrong):
         index = int(wrong[0])
-        expected = int(ids[at[index]])
         message = (
-            f"cell {index} at position {at[index]} has token {tok[index]}, the list has {expected}"
+            f"cell {index} has another token than the list has at its position {at[index]}, "
+            f"{len(wrong):,} of {len(tok):,} cells do"
         )
-        yield _at(
-            "cells.token-differs",
-            path,
-            table,
-            index,
-            "tok",
-            message,
-            str(expected),
-            str(int(tok[index])),
-        )
+        expected = f"token {at[index]} of the list"
+        yield _at("cells.token-differs", path, table, index, "tok", message, expected, "another")
 
 
 def _recurrent(section: Section, table: Rows, path: str, seq_save: bool) -> Iterator[Finding]:
@@ -359,7 +379,7 @@ def _recurrent(section: Section, table: Rows, path: str, seq_save: bool) -> Iter
             "recurrent.transposed",
             f"{section.path}.s_trans",
             node.span,
-            "s_trans is set",
+            f"{section.path}.s_trans is {section.v_trans}",
             "0",
             str(section.v_trans),
         )
@@ -377,7 +397,7 @@ def _together(subject: Subject) -> Iterator[Finding]:
         and attention.pos_max is not None
         and swa.pos_max is not None
     ):
-        if swa.pos_max != attention.pos_max:
+        if swa.pos_max < attention.pos_max:
             yield Finding(
                 "swa.behind",
                 swa.path,
@@ -388,7 +408,9 @@ def _together(subject: Subject) -> Iterator[Finding]:
             )
         import numpy as np
 
-        strangers = np.setdiff1d(swa.pos, attention.pos)
+        full = np.sort(attention.pos)
+        nearest = np.searchsorted(full, swa.pos).clip(max=len(full) - 1)
+        strangers = np.sort(swa.pos[full[nearest] != swa.pos])
         if len(strangers):
             yield Finding(
                 "swa.more-cells",

@@ -733,7 +733,7 @@ class _Judge:
                 f"{version.value}",
             )
         stored = listing.node.get("state_hash")
-        digest = state.digest if state is not None else None
+        digest = state.digest if state is not None and stored is not None else None
         if stored is not None and digest is not None and stored.value != digest:
             yield self._of_head(
                 "sidecar.hash-mismatch",

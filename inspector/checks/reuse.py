@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from formats.ggml_types import IK
 from inspector.checks.subject import Subject
@@ -27,8 +27,8 @@ register(
         "reuse.window-cut",
         Severity.NOTE,
         "Only the last window of the windowed layers is stored, and no checkpoints",
-        "a restore succeeds, but servers from b9231 on reuse nothing of it, not even for an "
-        "exact append",
+        "a restore succeeds, but unless the file is from before b9473 and holds more than the "
+        "model's window, servers from b9231 on reuse nothing of it, not even for an exact append",
         RemedyKind.NONE,
         "a checkpoint, or one cell below the window, opens the gate again",
         _GATE,
@@ -36,11 +36,18 @@ register(
 )
 
 
-def check_reuse(subject: Subject) -> Iterator[Finding]:
-    """What limits the reuse of a slot file that has no usable checkpoint."""
+def check_reuse(subject: Subject, found: Collection[Finding]) -> Iterator[Finding]:
+    """What limits the reuse of a slot file that has no usable checkpoint.
+
+    Args:
+        subject: the state.
+        found: what else is wrong with it: what no server restores is not reused anyway.
+    """
     layout = subject.reading.layout
-    if layout.format != "ggsq" or layout.writer == IK:
+    refused = any(finding.severity is Severity.ERROR for finding in found)
+    if layout.format != "ggsq" or layout.writer == IK or refused:
         return
+    older = any(finding.code == "swa.count" for finding in found)  # more than the window is there
     recurrent, swa, attention = (
         subject.section(kind) for kind in ("recurrent", "swa", "attention")
     )
@@ -49,16 +56,17 @@ def check_reuse(subject: Subject) -> Iterator[Finding]:
             "reuse.needs-exact-append",
             recurrent.path,
             recurrent.span,
-            f"the state returns to position {recurrent.pos_max} and to no other",
+            f"the state stands at position {recurrent.pos_max} and cannot go back",
             "checkpoints of earlier positions",
-            "none in this file",
+            "none that can be used",
         )
-    elif swa is not None and attention is not None and 0 < swa.cells < attention.cells:
+    elif swa is not None and attention is not None and 0 < swa.cells < attention.cells and not older:
         yield Finding(
             "reuse.window-cut",
             swa.path,
             swa.span,
-            f"the window holds positions {swa.pos_min} to {swa.pos_max} of {attention.cells:,}",
+            f"the windowed layers hold positions {swa.pos_min} to {swa.pos_max}, "
+            f"{swa.cells:,} of {attention.cells:,}",
             f"cells below position {swa.pos_min}, or checkpoints",
-            "none in this file",
+            "none that can be used",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from formats.ggml_types import IK
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import Node
@@ -72,7 +73,7 @@ register(
         "tokens.beyond-cells",
         Severity.NOTE,
         "The list has one token more than there are cells",
-        "nothing: prompt caches from May 2026 on leave the last token to be evaluated again",
+        "nothing: prompt caches of b9300 and later leave the last token to be evaluated again",
         RemedyKind.NONE,
         "not needed",
         "llama.cpp b9300 (PR #23468)",
@@ -97,7 +98,8 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
     if tokens.packing == "plain":
         yield from _negative(subject, "tokens.negative", allowed=())
     else:
-        yield from _media(subject)
+        mismatches = list(_media(subject))
+        yield from mismatches or _negative(subject, "tokens.packed-negative", _runs(subject))
     yield from _against_cells(subject)
 
 
@@ -125,6 +127,19 @@ def _negative(
         )
 
 
+def _runs(subject: Subject) -> tuple[tuple[int, int], ...]:
+    """Where each media chunk says that its tokens start and stop."""
+    node = subject.root.get("tokens")
+    starts = node.rows("media_start") if node is not None else None
+    media = node.get("media") if node is not None else None
+    if starts is None or media is None:
+        return ()
+    places = zip(starts.column("value"), media.children, strict=False)
+    return tuple(
+        (int(start), int(start) + (_media_tokens(item.get("chunk")) or 0)) for start, item in places
+    )
+
+
 def _media(subject: Subject) -> Iterator[Finding]:
     import numpy as np
 
@@ -137,9 +152,7 @@ def _media(subject: Subject) -> Iterator[Finding]:
     starts = [int(start) for start in starts_of.column("value")]
     lengths = [_media_tokens(item.get("chunk")) for item in media.children]
     ids = subject.tokens.ids
-    runs = []
     for index, (start, length) in enumerate(zip(starts, lengths, strict=False)):
-        runs.append((start, start + (length or 0)))
         inside = ids[start : start + (length or 0)]
         if length is None or length == 0 or len(inside) < length or bool((inside != -1).any()):
             yield Finding(
@@ -162,7 +175,6 @@ def _media(subject: Subject) -> Iterator[Finding]:
             "ascending indices",
             str(starts[:8]),
         )
-    yield from _negative(subject, "tokens.packed-negative", tuple(runs))
 
 
 def _media_tokens(chunk: Node | None) -> int | None:
@@ -189,6 +201,8 @@ def _against_cells(subject: Subject) -> Iterator[Finding]:
     if main is None or subject.reading.decoding.stops:
         return
     if not tokens.count and not main.cells:
+        if subject.identification.writer == IK:  # has a code of its own, for it is fatal there
+            return
         what = subject.reading.layout.title.rpartition(": ")[2]
         yield Finding(
             "state.empty",
@@ -200,10 +214,11 @@ def _against_cells(subject: Subject) -> Iterator[Finding]:
         )
         return
     if not tokens.count:
+        count = subject.root.get("n_token_count")
         yield Finding(
             "tokens.none",
-            "tokens",
-            tokens.span,
+            "n_token_count",
+            count.span if count is not None else tokens.span,
             f"{main.cells:,} cells, no tokens",
             f"{main.cells:,} tokens",
             "0",
@@ -225,6 +240,16 @@ def _against_cells(subject: Subject) -> Iterator[Finding]:
         and main.cells != tokens.count
     ):
         yield _mismatch(subject, main.cells, main.path, main.span)
+    if subject.reading.layout.format == "ggsn" and main.pos_max == tokens.count - 2 == main.cells - 1:
+        last = tokens.count - 1
+        yield Finding(
+            "tokens.beyond-cells",
+            f"{tokens.path}[{last}]",
+            tokens.rows.row_span(last),
+            f"{tokens.count:,} tokens and {main.cells:,} cells: the last token has none",
+            f"{tokens.count:,} cells, or {main.cells:,} from b9300 on",
+            f"{main.cells:,} cells",
+        )
 
 
 def _mismatch(subject: Subject, cells: int, path: str, span: Span) -> Finding:

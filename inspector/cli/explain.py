@@ -14,14 +14,14 @@ def explain(
     ),
 ) -> None:
     """Explain a finding code: meaning, consequence, remedy, source."""
-    import inspector.report  # noqa: F401 - registers the codes of all checks
-    from inspector.findings import CODES
+    from inspector.checks import all_codes
     from inspector.render.manual import code_list, code_page, nearest_name
 
+    codes = all_codes()
     if not code:
-        show(code_list(CODES.values()))
-    elif code in CODES:
-        show(code_page(CODES[code]))
+        show(code_list(codes.values()))
+    elif code in codes:
+        show(code_page(codes[code]))
     else:
-        complain(f"no code {code!r}; {nearest_name(code, CODES)}")
+        complain(f"no code {code!r}; {nearest_name(code, codes)}")
         raise typer.Exit(USAGE)

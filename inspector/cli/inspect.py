@@ -12,16 +12,19 @@ from typer.core import TyperCommand
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, show, width
+from inspector.render.escape import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from inspector.geometry import MemoryExpectation
     from inspector.node import Node
     from inspector.report import Report
     from inspector.span import Span
 
 _DEPTH = 2
-_RANGE = re.compile(r"(0x[0-9a-f]+|\d+)?\.\.(0x[0-9a-f]+|\d+)?", re.IGNORECASE)
+_OFFSET = r"(0x[0-9a-f]{1,16}|[0-9]{1,19})?"
+_RANGE = re.compile(rf"{_OFFSET}\.\.{_OFFSET}", re.IGNORECASE)
 
 
 class InspectCommand(TyperCommand):
@@ -29,12 +32,11 @@ class InspectCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Give a lone `--hex` an empty value."""
-        following = [*args[1:], "--"]
-        lone = [
-            arg == "--hex" and after.startswith("-")
-            for arg, after in zip(args, following, strict=True)
+        following = zip(args, [*args[1:], "--"], strict=False)
+        args = [
+            "--hex=" if arg == "--hex" and after.startswith("-") else arg
+            for arg, after in following
         ]
-        args = ["--hex=" if alone else arg for arg, alone in zip(args, lone, strict=True)]
         return super().parse_args(ctx, args)
 
 
@@ -44,7 +46,7 @@ class _NoSuchPart(Exception):
 
 def inspect(
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE...", help="State files, sidecars or model files."
+        ..., metavar="FILE", help="State files, sidecars or model files."
     ),
     path: str | None = typer.Option(
         None, metavar="PATH", help="Show this part of the tree, such as attn.streams[0].k[3]."
@@ -60,6 +62,9 @@ def inspect(
     ),
     show_tokens: bool = typer.Option(
         False, "--show-tokens", help="Print token ids. They are text: think before you paste them."
+    ),
+    model: Path | None = typer.Option(
+        None, metavar="GGUF", help="Hold the state against the header of this model."
     ),
     deep: bool = typer.Option(False, "--deep", help="Read the stored numbers too."),
     json: bool = typer.Option(
@@ -86,11 +91,12 @@ def inspect(
             "is the whole report; --path, --hex and --depth show parts of it to people",
             param_hint="--json",
         )
+    memory = _memory(model) if model is not None else None
     limit = Severity(fail_on).rank if fail_on != "never" else -1
     outcome, documents = SOUND, []
     for index, file in enumerate(files):
         try:
-            with examined(file, deep=deep) as report:
+            with examined(file, model=memory, deep=deep) as report:
                 if json:
                     from inspector.render.as_json import to_dict
 
@@ -110,6 +116,25 @@ def inspect(
 
         document(dumps(documents[0] if len(files) == 1 else documents, indent=2))
     raise typer.Exit(outcome)
+
+
+def _memory(path: Path) -> MemoryExpectation:
+    """What a state of the model at `path` must hold."""
+    from inspector.geometry import memory_of
+    from inspector.gguf import Unusable, read_model
+    from inspector.source import Unreadable, opened
+
+    problem = "its metadata does not say how many layers it has"
+    try:
+        with opened(path) as source:
+            found = read_model(source)
+            memory = None if isinstance(found, Unusable) else memory_of(found)
+            problem = found.reason if isinstance(found, Unusable) else problem
+    except Unreadable as error:
+        memory, problem = None, str(error)
+    if memory is None:
+        raise typer.BadParameter(f"{printable(str(path))}: {problem}", param_hint="--model")
+    return memory
 
 
 def _page(
@@ -190,7 +215,9 @@ def _window(range_: str, whole: Span) -> Span | None:
     match = _RANGE.fullmatch(range_)
     if match is None:
         return None
-    start, stop = (int(end, 0) if end else None for end in match.groups())
+    start, stop = (
+        int(end, 16 if end[:2].lower() == "0x" else 10) if end else None for end in match.groups()
+    )
     found = Span(start or 0, min(whole.stop if stop is None else stop, whole.stop))
     if found.start >= found.stop:
         raise _NoSuchPart(f"no bytes at {range_}; it has {whole}")

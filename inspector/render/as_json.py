@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inspector.bundle import Companion
 from inspector.findings import Finding
-from inspector.report import SCHEMA, Checkpoint, Report
+from inspector.report import SCHEMA, Report
 from inspector.sections import Block, Section
+
+if TYPE_CHECKING:
+    from inspector.bundle import Companion
+    from inspector.findings import Finding
+    from inspector.lists import Checkpoint
 
 
 def to_dict(report: Report) -> dict[str, Any]:

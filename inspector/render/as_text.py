@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -23,9 +24,12 @@ from inspector.render.page import (
     shortened,
     text,
 )
-from inspector.report import Checkpoint, Report
+from inspector.report import Report
 from inspector.sections import Block, Section
 from inspector.tokens import Tokens
+
+if TYPE_CHECKING:
+    from inspector.lists import Checkpoint
 
 _LABEL = 8
 """Columns of labels: the longest is `expected`."""
@@ -187,7 +191,7 @@ def _rows(label: str, blocks: Sequence[Block]) -> Iterator[str]:
         which = f" at {_ranges(places)}" if len(kinds) > 1 else ""
         yield f"{label}{len(places)} {TIMES} {kind}, {counted(size, 'byte')}{which}"
     if blocks and blocks[-1].data is None:
-        yield f"{label}[{len(blocks) - 1}] cut"
+        yield f"{label.rstrip()}[{len(blocks) - 1}] cut"
 
 
 def _ranges(places: Sequence[int], most: int = 4) -> str:

@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     asked = arguments()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.path.insert(0, asked.wheel)
     import xllamacpp
 
@@ -58,6 +59,7 @@ def main() -> None:
     params.cache_ram_mib = asked.cache_ram
     params.slot_save_path = asked.slots.rstrip("/") + "/"
     params.endpoint_slots = True
+    params.verbosity = 4
     params.warmup = False
     params.port = asked.port
     if hasattr(params, "hostnames"):

@@ -41,6 +41,16 @@ class Answer:
     def ok(self) -> bool:
         return self.status == 200
 
+    @property
+    def reused(self) -> int:
+        """Tokens of a prompt that were in memory already."""
+        return int(self.body["timings"]["cache_n"])
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What was generated."""
+        return tuple(self.body.get("tokens", ()))
+
     def __str__(self) -> str:
         """In words."""
         if self.death:
@@ -101,7 +111,7 @@ class Server:
         """Write a slot to `name` of the slot folder."""
         return self.ask(f"/slots/{slot}?action=save", {"filename": name})
 
-    def complete(self, prompt: Sequence[int], slot: int = 0, n_predict: int = 2) -> Answer:
+    def complete(self, prompt: Sequence[int], slot: int = 0, n_predict: int = 8) -> Answer:
         """Evaluate a prompt of token ids in a slot and generate greedily."""
         asked = {
             "prompt": list(prompt),
@@ -125,7 +135,8 @@ class Server:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as reply:
                 return Answer(reply.status, json.loads(reply.read()))
         except urllib.error.HTTPError as refusal:
-            return Answer(refusal.code, json.loads(refusal.read()))
+            with refusal:
+                return Answer(refusal.code, json.loads(refusal.read()))
         except (OSError, ValueError) as error:
             return Answer(0, death=self._death() or f"no answer: {error}")
 
