@@ -11,11 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inspector.checkpoints import CheckpointList, checkpoint_list, ik_list_of
 from inspector.identify import Identification, identify
 from inspector.source import Source, Unreadable, opened
 
 if TYPE_CHECKING:
+    from inspector.checkpoints import CheckpointList
     from inspector.containers import Container
 
 
@@ -163,6 +163,8 @@ def _beside(companion: Companion, source: Source) -> Beside:
         from inspector.containers import ik_tokens
 
         return Beside(companion, source, container=ik_tokens(source))
+    from inspector.checkpoints import checkpoint_list, ik_list_of
+
     identification, name = identify(source), companion.file.name
     listing = None
     if identification.reading is not None:

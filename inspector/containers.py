@@ -214,7 +214,8 @@ class _Json:
         ends_early = opened.startswith(b"{") and not closed.endswith(b"}")
         if kind is Trouble.MALFORMED and (ends_early or not len(rest)):
             kind = Trouble.CUT
-        actual = repr(self.text[rest.start : rest.start + 16]) if self.text else f"{size} bytes"
+        found = self.text[rest.start : rest.start + 16]
+        actual = repr(found) if found else "the end of the text" if self.text else f"{size} bytes"
         self.problems.append(Problem(kind, "", rest, broken.expected, actual))
 
     def _object(self, at: int) -> int:

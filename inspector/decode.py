@@ -11,7 +11,7 @@ from formats.spans import Halted, Stop
 from inspector.node import Node
 from inspector.source import Cursor, Source
 from inspector.span import Span
-from inspector.trace import Memory, TreeTrace
+from inspector.trace import Memory, NoTrace, TreeTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +60,13 @@ def decode(source: Source, layout: Layout, span: Span, memory: Memory | None = N
         trace.stops.append(halted.stop)
         end, ended = cursor.offset, False
     return Decoding(layout, trace.finish(end, span), tuple(trace.stops), end, ended)
+
+
+def completes(source: Source, layout: Layout, span: Span) -> bool:
+    """Whether a decoding of `span` as `layout` would be complete; no tree is built to find out."""
+    trace, cursor = NoTrace(), Cursor(source, span, layout.window)
+    try:
+        layout.record.read(cursor, Container(_cursor=cursor), trace, "", "")
+    except Halted:
+        return False
+    return not trace.stopped and cursor.offset == span.stop

@@ -8,7 +8,7 @@ that count as they should. Skipped payload is no evidence.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from formats.bodies.attention import N_LAYER
@@ -26,12 +26,15 @@ _SAMPLE = 64
 _MOST_CELLS = 8
 """What cells can weigh: a few that count as they should are evidence, a thousand are no more."""
 _LARGEST_ROTATION = 4096
+_MOSTLY = 0.9
+"""A text of numbers with a damaged digit is still one."""
 _TAG = 4
 _VERSION = 2
 _CELLS_FOR_TOKENS = 2
 _MOST_RECORDS = 4096
 """The largest limit of a known writer; a longer list is a slot file that looks like one."""
 _BLOCK_HEAD = struct.Struct("<iQ")
+_TRANSPOSED_HEAD = struct.Struct("<iII")
 _ELEMENT_BYTES = {t.id: t.block_bytes for t in TYPES if t.block_elements == 1}
 
 
@@ -65,8 +68,9 @@ def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, 
         decoding: the reading.
         peek: reads so many bytes at an offset.
     """
-    found = [*_head(decoding), *_tokens(decoding.root), *_tagged(decoding.root)]
-    parts = sections(decoding.root)
+    root = decoding.root
+    found = [*_head(decoding), *_historic(root), *_tokens(root), *_tagged(root)]
+    parts = sections(root)
     for part in parts:
         found += _section(part)
         if part.k and not part.has_values and part.kind != "dsv4":
@@ -76,7 +80,7 @@ def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, 
     return tuple(sorted(found, key=lambda fact: fact.offset))
 
 
-def score(found: tuple[Fact, ...]) -> int:
+def score(found: Iterable[Fact]) -> int:
     """How much speaks for a reading: what holds less what fails.
 
     All facts count, not only those before the first that fails: one damaged word leaves the rest
@@ -109,6 +113,20 @@ def _head(decoding: Decoding) -> Iterator[Fact]:
         yield _fact(
             node, "size_t_size", "a size_t of 4 or 8 bytes", node.value in (4, 8), node.value
         )
+
+
+def _historic(root: Node) -> Iterator[Fact]:
+    """What stood in front of the memory once: hyper-parameters, the state of a random generator."""
+    hparams = root.get("hparams")
+    if hparams is not None and (node := hparams.get("n_layer")) is not None:
+        good = 1 <= hparams.number("n_layer") <= N_LAYER
+        yield _fact(node, "hparams.n_layer", f"1 to {N_LAYER} layers", good, node.value)
+    if (rng := root.get("rng")) is not None:
+        node = rng.get("text") or rng
+        if isinstance(node.value, str):
+            n_decimal = sum(map(node.value.count, "0123456789 "))
+            says, decimal = "decimal numbers", n_decimal > _MOSTLY * len(node.value)
+            yield _fact(node, "rng", says, decimal, f"{node.value[:16]!r}…")
 
 
 def _tokens(root: Node) -> Iterator[Fact]:
@@ -183,15 +201,21 @@ def _section(section: Section) -> Iterator[Fact]:
 
 
 def _no_values(section: Section, following: bytes) -> Iterator[Fact]:
-    """A cache without values is not followed by what opens a block of values like its keys."""
-    if len(following) < _BLOCK_HEAD.size:
-        return
-    type_id, row_bytes = _BLOCK_HEAD.unpack(following)
+    """A cache without values is not followed by what opens a block of values like its keys.
+
+    Nor by the beginning of that, where the file ends soon.
+    """
     last = section.k[-1]
-    element, channels = row_bytes & 0xFFFFFFFF, row_bytes >> 32
-    transposed = channels > 1 and element == _ELEMENT_BYTES.get(type_id)
-    if (type_id, row_bytes) == (last.type_id, last.row_bytes) or transposed:
-        where, actual = section.span.stop, f"a block of type {type_id}"
+    alike = _BLOCK_HEAD.pack(last.type_id, last.row_bytes)
+    values = following == alike
+    if len(following) == _BLOCK_HEAD.size:
+        type_id, element, channels = _TRANSPOSED_HEAD.unpack(following)
+        values = values or (channels > 1 and element == _ELEMENT_BYTES.get(type_id))
+    elif following.strip(b"\0"):
+        transposed = _TRANSPOSED_HEAD.pack(last.type_id, _ELEMENT_BYTES.get(last.type_id, 0), 0)
+        values = alike.startswith(following) or transposed.startswith(following[:8])
+    if values:
+        where, actual = section.span.stop, f"a block of type {last.type_id}"
         yield Fact(where, section.path, "no values behind the keys", False, actual, _MOST_CELLS)
 
 
@@ -203,8 +227,10 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
         return
     if "n_seq_id" not in names:
         return
-    sample = np.concatenate([rows.first(_SAMPLE), rows.last(_SAMPLE)])
-    pos, n_seq_id = sample["pos"].astype(np.int64), sample["n_seq_id"].astype(np.int64)
+    ends = rows.first(_SAMPLE), rows.last(_SAMPLE)
+    pos, n_seq_id = (
+        np.concatenate([end[name] for end in ends], dtype=np.int64) for name in ("pos", "n_seq_id")
+    )
     if rows.ragged:
         what, good = "n_seq_id of at least 1", (n_seq_id >= 1) & (n_seq_id <= N_SEQ)
     else:
@@ -216,7 +242,8 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
     if n_bad := len(good) - n_good:
         actual = str(n_seq_id[~good][0])
         yield Fact(node.span.start, where, says, False, actual, min(n_bad, _MOST_CELLS))
-    if "x" in names and np.count_nonzero(sample["x"].astype(np.int64) == pos) * 2 >= len(sample):
+    x = np.concatenate([end["x"] for end in ends]) if "x" in names else pos[:0]
+    if len(x) and np.count_nonzero(x == pos) * 2 >= len(pos):
         yield _fact(node, f"{path}.x", "x equal to pos", holds=True)
     says, lowest = "positions that are not negative", int(pos.min())
     actual = "" if lowest >= 0 else str(lowest)
@@ -263,7 +290,9 @@ def _as_many_cells(decoding: Decoding, parts: tuple[Section, ...]) -> Iterator[F
     if decoding.layout.format == "ggsq" and parts and parts[0].kind == "attention":
         says, cells = f"{tokens.count} cells, as many as tokens", parts[0].declared_cells
         actual = "" if cells == tokens.count else f"{cells} cells"
-        where, path = parts[0].span.start, parts[0].path
+        path = parts[0].path
+        counts = (node for _, node in walk(parts[0].node) if node.name == "cell_count")
+        where = next(counts, parts[0].node).span.start
         yield Fact(where, path, says, not actual, actual, _CELLS_FOR_TOKENS, structural=False)
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from formats.bodies.attention import N_LAYER
 from formats.bodies.compositions import MEMORY
 from inspector.gguf import Metadata, ModelFile
+from inspector.servers import NEWEST_BUILD, Build
 
 
 class WindowType(StrEnum):
@@ -34,6 +35,8 @@ class CacheExpectation:
         layers: layers of the model that it owns, ascending.
         k: elements of a K row, by layer.
         v: elements of a V row, by layer; empty if no values are stored.
+        head_k: elements of one head's key, by layer.
+        head_v: elements of one head's value, by layer; empty if no values are stored.
     """
 
     member: str
@@ -41,6 +44,8 @@ class CacheExpectation:
     layers: tuple[int, ...]
     k: tuple[int, ...]
     v: tuple[int, ...]
+    head_k: tuple[int, ...]
+    head_v: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +56,18 @@ class RecurrentExpectation:
         layers: layers of the model that have a state, ascending.
         r: elements of an R row.
         s: elements of an S row.
+        n_layer: the word in the section, which is not the number of `layers`.
     """
 
     layers: tuple[int, ...]
     r: int
     s: int
+    n_layer: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryExpectation:
-    """What the newest known builds store of a model.
+    """What a build stores of a model.
 
     Attributes:
         architecture: as the model names it.
@@ -72,7 +79,7 @@ class MemoryExpectation:
         n_swa: tokens of the sliding window, 0 without one.
         swa_type: how it slides, None without one.
         mrope: whether a position has several parts, which the cells of attention caches then carry.
-        mla: whether latent keys are stored and, from b7832 on, no values.
+        mla: whether keys are latent.
     """
 
     architecture: str
@@ -150,6 +157,16 @@ SPECIAL = {
     ("hybrid-idx", "mla"): "hybrid-idx-mla",
 }
 """What a memory becomes if some layers have a window, or keys are latent."""
+
+BEFORE = (
+    ("hybrid-idx", "indexer-without-values", "hybrid-idx-values"),
+    ("msa", "minimax-two-sections", "minimax-m3"),
+    ("hybrid-mla", "mla-without-values", "hybrid"),
+    ("mla", "mla-without-values", "kv"),
+    ("hybrid-iswa", "hybrid-iswa", "hybrid"),
+    ("iswa", "swa-split", "kv"),
+)
+"""What a memory was before a change."""
 
 _DSV4 = (("base", ("attention", False), ""), ("swa", ("swa", False), ""))
 
@@ -240,7 +257,7 @@ ATTENTION_AND_STATE = frozenset({"falcon-h1"})
 """Architectures whose layers are attention and recurrent at once."""
 
 KEY_POOL = {"qwen4exp": 2, "glm5-next": 3}
-"""Indexer keys that a row holds, from b11237 to b11334 on; 1 before, and for all others."""
+"""Indexer keys that a row holds since they are pooled; 1 for all others."""
 
 MROPE = frozenset(
     {
@@ -252,13 +269,12 @@ MROPE_BY_SECTIONS = frozenset({"glm4", "glm4moe", "hunyuan_vl"})
 """Architectures that have M-RoPE if the first two `rope.dimension_sections` are not 0."""
 
 
-def memory_of(model: ModelFile, *, with_nextn_layers: bool = False) -> MemoryExpectation | None:
+def memory_of(model: ModelFile, build: Build = NEWEST_BUILD) -> MemoryExpectation | None:
     """What a state of this model must hold.
 
     Args:
         model: whose metadata to use.
-        with_nextn_layers: whether next-token layers are in the main cache, as before b10866
-            (or b10909 at the latest) for most architectures.
+        build: the one that stores it.
 
     Returns:
         The sections; None without an architecture or a believable number of layers.
@@ -270,7 +286,7 @@ def memory_of(model: ModelFile, *, with_nextn_layers: bool = False) -> MemoryExp
     n_nextn = keys.number("nextn_predict_layers")
     if not keys.architecture or not 0 < n_layer_all <= N_LAYER or n_nextn > n_layer_all:
         return None
-    return _Model(keys, n_layer_all, n_nextn, with_nextn_layers).expectation()
+    return _Model(keys, n_layer_all, n_nextn, build).expectation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +294,7 @@ class _Model:
     keys: Keys
     n_layer_all: int
     n_nextn: int
-    with_nextn_layers: bool
+    build: Build
 
     def expectation(self) -> MemoryExpectation:
         n_swa, windows = self.windows()
@@ -299,7 +315,7 @@ class _Model:
             n_layer_all=self.n_layer_all,
             n_layer_nextn=self.n_nextn,
             caches=caches,
-            recurrent=RecurrentExpectation(recurrent, *self.state_widths()) if has_state else None,
+            recurrent=self.state(recurrent) if has_state else None,
             n_swa=n_swa if swa else 0,
             swa_type=windows.type if windows is not None and swa else None,
             mrope=self.mrope(),
@@ -321,7 +337,11 @@ class _Model:
             memory = WITHOUT_INDEXER.get(self.keys.architecture, memory)
         for special, holds in (("windows", windowed), ("mla", self.mla)):
             if holds and (memory, special) in SPECIAL:
-                return SPECIAL[memory, special]
+                memory = SPECIAL[memory, special]
+                break
+        for newer, change, older in BEFORE:
+            if memory == newer and not self.build.has(change):
+                memory = older
         return memory
 
     def windows(self) -> tuple[int, Windows | None]:
@@ -381,7 +401,7 @@ class _Model:
         """Layers that own keys and values."""
         architecture = self.keys.architecture
         keep_nextn = self.n_layer == 0 or (
-            self.with_nextn_layers and architecture not in NEXTN_NEVER_CACHED
+            not self.build.has("nextn-left-out") and architecture not in NEXTN_NEVER_CACHED
         )
         layers = range(self.n_layer_all if keep_nextn else self.n_layer)
         if architecture in CACHED_LAYERS:
@@ -403,13 +423,14 @@ class _Model:
             return self.indexer(member, values, attention, swa)
         split = member in ("base", "mla", "swa")
         layers = tuple(n for n in attention if not split or (n in swa) == (kind == "swa"))
-        return CacheExpectation(
-            member,
-            kind,
-            layers,
-            tuple(self.k_width(layer, layer in swa) for layer in layers),
-            tuple(self.v_width(layer, layer in swa) for layer in layers) if values else (),
-        )
+        heads = tuple(1 if self.mla else self.n_head_kv(layer) for layer in layers)
+        head_k = tuple(self.head_width("key", windowed=layer in swa) for layer in layers)
+        head_v = tuple(self.head_width("value", windowed=layer in swa) for layer in layers)
+        k = tuple(head * n for head, n in zip(head_k, heads, strict=True))
+        v = tuple(head * n for head, n in zip(head_v, heads, strict=True))
+        if not values:
+            v = head_v = ()
+        return CacheExpectation(member, kind, layers, k, v, head_k, head_v)
 
     def indexer(
         self, member: str, values: bool, attention: tuple[int, ...], swa: frozenset[int]
@@ -420,21 +441,27 @@ class _Model:
             for layer in attention
             if layer >= first
             and layer not in swa
-            and (
-                not self.keys.is_array("attention.indexer.types")
-                or self.keys.at("attention.indexer.types", layer)
-            )
+            and (not self.has_indexer_types or self.keys.at("attention.indexer.types", layer))
         )
-        pool = KEY_POOL.get(self.keys.architecture, 1)
-        key = self.keys.number("attention.indexer.key_length") * pool
-        value = self.head_width("value", windowed=False)
-        return CacheExpectation(
-            member,
-            "indexer",
-            layers,
-            (key,) * len(layers),
-            (value,) * len(layers) if values else (),
+        head = self.keys.number("attention.indexer.key_length")
+        pool = 1
+        if self.build.has("pooled-indexer-keys"):
+            pool = KEY_POOL.get(self.keys.architecture, 1)
+        n = len(layers)
+        v = (self.head_width("value", windowed=False),) * n if values else ()
+        return CacheExpectation(member, "indexer", layers, (head * pool,) * n, v, (head,) * n, v)
+
+    @property
+    def has_indexer_types(self) -> bool:
+        """Whether some layers share the indexer of another one, and keep no keys of their own."""
+        return self.build.has("full-indexer-layers") and self.keys.is_array(
+            "attention.indexer.types"
         )
+
+    def state(self, layers: tuple[int, ...]) -> RecurrentExpectation:
+        newer = self.build.has("recurrent-n-layer")
+        n_layer = self.n_layer if newer else self.n_layer_all
+        return RecurrentExpectation(layers, *self.state_widths(), n_layer)
 
     def n_head_kv(self, layer: int) -> int:
         n_head = self.keys.at("attention.head_count", layer)
@@ -446,13 +473,6 @@ class _Model:
         default = self.keys.number("embedding_length") // n_head if n_head else 0
         width = self.keys.number(f"attention.{part}_length", default)
         return self.keys.number(f"attention.{part}_length_swa", width) if windowed else width
-
-    def k_width(self, layer: int, windowed: bool) -> int:
-        n_head_kv = 1 if self.mla else self.n_head_kv(layer)
-        return self.head_width("key", windowed=windowed) * n_head_kv
-
-    def v_width(self, layer: int, windowed: bool) -> int:
-        return self.head_width("value", windowed=windowed) * self.n_head_kv(layer)
 
     def state_widths(self) -> tuple[int, int]:
         """Elements of an R row and of an S row."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from formats.bodies.compositions import PARTIAL
 from formats.ggml_types import IK, UPSTREAM
 from formats.layout import Layout
 from formats.layouts import all_layouts, marked_layouts, unmarked_layouts
+from formats.spans import StopReason
 from inspector.builds import Interval, interval_of
-from inspector.decode import Decoding, decode
+from inspector.decode import Decoding, completes, decode
 from inspector.facts import Fact, facts, score
-from inspector.mend import Mend, Patched, single_mend
 from inspector.node import Kind, Node
+from inspector.sections import sections
 from inspector.source import Source
 from inspector.span import Span
 from inspector.trace import Memory
@@ -23,14 +25,19 @@ _FACTS_OF_A_DAMAGED_BLOB = 8
 """Facts that bytes without a magic must show before they count as a damaged state."""
 
 
+if TYPE_CHECKING:
+    from inspector.mend import Mend
+
 _BLOBS = ("blob", "draft")
 _TAIL = 4096
 _MOST_SEARCHES = 32
 """Blobs of one list for which all layouts are tried in vain; a real list has no more records."""
-_FAR_BEHIND = 6
+_FAR_BEHIND = 16
 """A reading so much worse than the best is not worth mending."""
 _EXACT_END = 3
 """What it is worth to a reading to end where the file ends."""
+_FEW_WORDS = 2
+"""Facts by which a reading is believed behind the end of another."""
 _UNEXPLAINED = 2
 """What it costs a reading to stop early, or to end before bytes that are not padding."""
 
@@ -91,6 +98,17 @@ class Reading:
         return ended and _harmless(self.facts)
 
     @property
+    def cut_off(self) -> bool:
+        """Whether all is well up to the end of the file, and more is certainly missing.
+
+        It ends inside an item that opens like the one before it.
+        """
+        reasons = [stop.reason for stop in self.decoding.stops]
+        if reasons != [StopReason.PAYLOAD_EXCEEDS_FILE] or self.failed:
+            return False
+        return _ends_in_one_of_many(self.decoding.root)
+
+    @property
     def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
         """Better readings have larger ranks; of equal ones the table has the commonest first."""
         ended, end = self.decoding.ended, self.decoding.end
@@ -137,21 +155,26 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     """
     span = span or source.whole()
     sections_read: Memory = {}
-    tried: list[Decoding] = []
-    readings: list[Reading] = []
+    complete: list[Reading] = []
+    partial: list[Reading] = []
     for layouts in _stages(source, span):
-        tried += [decode(source, layout, span, sections_read) for layout in layouts]
-        readings = [_judged(source, decoding) for decoding in tried if decoding.complete]
-        if not any(reading.sound for reading in readings):
-            readings = [_judged(source, decoding) for decoding in tried]
-        if any(reading.explains for reading in readings):
+        tried = [decode(source, layout, span, sections_read) for layout in layouts]
+        complete += [_judged(source, decoding) for decoding in tried if decoding.complete]
+        if any(reading.sound for reading in complete):
+            partial.clear()
             break
-    readings = [reading for reading in readings if _credible(reading)]
+        partial += [_judged(source, decoding) for decoding in tried if not decoding.complete]
+        if any(reading.explains or reading.cut_off for reading in complete + partial):
+            break
+    readings = [reading for reading in complete + partial if _credible(reading)]
     readings.sort(key=lambda reading: reading.rank, reverse=True)
     mend = None
-    if readings and not readings[0].explains and (found := _one_word_away(source, readings, span)):
+    settled = not readings or readings[0].cut_off or (readings[0].explains and readings[0].padded)
+    if not settled and (found := _one_word_away(source, readings, span)):
         mended, mend = found
         readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
+    elif more := [reading for reading in readings if _goes_on(reading, readings[0])]:
+        readings.sort(key=lambda reading: reading in more, reverse=True)
     fits = (memory, PARTIAL.get(memory, memory)) if memory else ()
     if any(reading.explains and reading.layout.memory in fits for reading in readings):
         readings.sort(key=lambda reading: reading.layout.memory in fits, reverse=True)
@@ -210,6 +233,8 @@ def _one_word_away(
     source: Source, readings: list[Reading], span: Span
 ) -> tuple[Layout, Mend] | None:
     """The layout, and the word with which the file would be whole under it."""
+    from inspector.mend import Patched, single_mend
+
     best: tuple[int, Layout, Mend] | None = None
     for reading in readings:
         layout, stops = reading.layout, reading.decoding.stops
@@ -224,16 +249,43 @@ def _one_word_away(
 
         def whole(mend: Mend, layout: Layout = layout) -> int | None:
             patched = Patched(source, mend)
-            decoding = decode(patched, layout, span)
-            if not decoding.complete:
+            if not completes(patched, layout, span):
                 return None
-            reading = _judged(patched, decoding)
+            reading = _judged(patched, decode(patched, layout, span))
             return reading.score if reading.sound else None
 
         found = single_mend(reading.decoding.root, trouble, whole)
         if found and (best is None or found[0] > best[0]):
             best = found[0], layout, found[1]
     return best[1:] if best else None
+
+
+def _ends_in_one_of_many(root: Node) -> bool:
+    """Whether the last item of the innermost list has the fields of the item before it."""
+    items: tuple[Node, ...] = ()
+    node = root
+    while below := tuple(child for child in node.children if child.kind is not Kind.GAP):
+        items = below if node.kind is Kind.SERIES else items
+        node = below[-1]
+    fields = [[c.value for c in item.children if c.kind is Kind.FIELD] for item in items[-2:]]
+    return len(fields) == 2 and fields[0] == fields[1] != []
+
+
+def _goes_on(reading: Reading, other: Reading) -> bool:
+    """Whether what follows the end of `other` is the beginning of more, which is then cut off."""
+    stops, end = reading.decoding.stops, other.decoding.end
+    if not other.explains or other.padded or reading.stamped < other.stamped:
+        return False
+    if len(stops) != 1 or reading.decoding.end <= end or not _harmless(reading.facts):
+        return False
+    stop = stops[0]
+    if stop.reason is StopReason.PAYLOAD_EXCEEDS_FILE:
+        return stop.wanted <= len(reading.decoding.root.span)
+    if stop.reason is not StopReason.COUNT_EXCEEDS_FILE:
+        return False
+    if stop.path.endswith(".cells"):
+        return stop.wanted in [part.declared_cells for part in sections(other.decoding.root)]
+    return score(fact for fact in reading.facts if fact.offset >= end) >= _FEW_WORDS
 
 
 def _harmless(found: tuple[Fact, ...]) -> bool:

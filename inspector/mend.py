@@ -118,7 +118,9 @@ def _other_values(
     if node.name in _ROTATIONS:
         return {0, 64, 128, 256} | siblings
     if node.name in _SIZES:
-        return siblings
+        kind = node.name.rpartition("_")[2]
+        alike = {int(str(other.value)) for _, other in fields if other.name.endswith(kind)}
+        return alike if kind == "type" else alike | {stored // 2, 2 * stored}
     values = siblings | {stored - 1, stored + 1, 1}
     return values | {n_tokens} if node.name == "cell_count" else values
 

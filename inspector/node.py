@@ -156,7 +156,10 @@ class Node:
 
     def get(self, name: str) -> Node | None:
         """The child of that name."""
-        return next((child for child in self.children if child.name == name), None)
+        for child in self.children:
+            if child.name == name:
+                return child
+        return None
 
     def number(self, name: str, default: int = 0) -> int:
         """The value of the child field of that name."""

@@ -112,6 +112,14 @@ class Section:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     @cached_property
+    def ordered(self) -> NDArray[np.int64]:
+        """The same in ascending order."""
+        import numpy as np
+
+        ascending = len(self.pos) < 2 or bool((self.pos[1:] >= self.pos[:-1]).all())
+        return self.pos if ascending else np.sort(self.pos)
+
+    @cached_property
     def pos_min(self) -> int | None:
         """Lowest position, None without cells."""
         return int(self.pos.min()) if len(self.pos) else None

@@ -44,8 +44,13 @@ class Build:
     assumed: tuple[str, ...] = ()
 
     def has(self, change: str) -> bool:
-        """Whether it has a change of `CHANGES`."""
-        return has(self, change)
+        """Whether it has a change, named as in `CHANGES`."""
+        if change in self.adds or change in self.lacks:
+            return change in self.adds
+        return CHANGES[change].holds(self)
+
+
+NEWEST_BUILD = Build(UPSTREAM, f"b{NEWEST}", NEWEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,8 @@ _TABLE = (
            sure=10662),
     Change("indexer-without-values", "indexers of hybrid models keep keys only",
            10866, "PR #28330", sure=10909),
-    Change("nextn-left-out", "no next-token layer is in the main cache", 10866, "PR #28330",
-           sure=10909),
+    Change("nextn-left-out", "no next-token layer is in the main cache", 10866,
+           "PR #28330; ik_llama.cpp b40d11b22", sure=10909, ik="2025-11-15"),
     Change("pooled-indexer-keys", "a row of such an indexer holds several keys",
            11237, "src/models/qwen4exp.cpp, glm5-next.cpp", sure=11334),
     Change("media-chunks-1", "reads media chunks of version 1", 10298, "PR #26645", until=10683),
@@ -184,7 +189,19 @@ _TABLE = (
     Change("idle-slots-parked", "idle slots are moved there", 8658, "PR #20993"),
     Change("idle-split-slots-parked", "of split caches a copy", 9574, "PR #24190"),
     Change("named-slots-cached", "it serves requests that name a slot", 9718, "PR #24755"),
+    # what a command line means
+    Change("flash-attention-auto", "flash attention is on where it can be", 6325, "PR #15434"),
+    Change("four-slots", "four slots share one cache unless more are asked for", 6925,
+           "PR #16736"),
+    Change("slots-as-asked", "-np 1 means one slot, not four", 7433, "PR #17997"),
+    Change("context-fitted", "the context is the model's, or what fits", 7406, "PR #16653",
+           sure=7539),
+    Change("context-capped", "a slot holds no more than the model was trained for", 6925,
+           "tools/server/server-context.cpp, issue #22140", sure=8850),
+    Change("context-padded", "contexts are multiples of 256 tokens", 6925,
+           "measured b8929, b10229, b11549", sure=8929),
     # ik_llama.cpp alone
+    Change("ik-flash-attention-on", "flash attention is on", None, "PR #863", ik="2025-10-25"),
     Change("ik-empty-layers", "layers without cache are stored as such", None, "e30198a55",
            ik="2026-02-16"),
     Change("ik-no-values", "caches may store no values", None, "b3d223911", ik="2025-05-30"),
@@ -316,18 +333,6 @@ FORKS = {
 """Programs that descend from upstream, by name."""
 
 
-def has(build: Build, change: str) -> bool:
-    """Whether a build has a change.
-
-    Args:
-        build: which one.
-        change: a name in `CHANGES`.
-    """
-    if change in build.adds or change in build.lacks:
-        return change in build.adds
-    return CHANGES[change].holds(build)
-
-
 def uncertain(build: Build, change: str) -> bool:
     """Whether it is not known if a build has a change: it came at about that time."""
     row = CHANGES[change]
@@ -338,18 +343,18 @@ def uncertain(build: Build, change: str) -> bool:
 
 def ggsq_version(build: Build) -> int | None:
     """The one version of slot files that a build reads; None before there were any."""
-    return next((n for n in (4, 3, 2, 1) if has(build, f"ggsq-{n}")), None)
+    return next((n for n in (4, 3, 2, 1) if build.has(f"ggsq-{n}")), None)
 
 
 def carriers(build: Build) -> tuple[Carrier, ...]:
     """The checkpoint lists that a build reads."""
     if build.server == IK:
-        if not has(build, "ik-companions"):
+        if not build.has("ik-companions"):
             return ()
         return (Carrier("ik-checkpoints", ggsq_version(build), ".checkpoints"),)
     fork = FORKS.get(build.server)
     own = fork.carriers if fork is not None else ()
-    return (*own, SCKP) if has(build, "sckp") else own
+    return (*own, SCKP) if build.has("sckp") else own
 
 
 IK_COMMITS = {
@@ -384,7 +389,9 @@ def build_named(text: str | None = None) -> Build | str:
     Returns:
         The build; or why there is none of that name, in words.
     """
-    name, at, which = (f"b{NEWEST}" if text is None else text).strip().partition("@")
+    if text is None:
+        return NEWEST_BUILD
+    name, at, which = text.strip().partition("@")
     if name in ("ik", IK):
         return _ik_build(which)
     if name in FORKS:

@@ -86,7 +86,8 @@ class Cursor:
 
     def peek(self, size: int) -> bytes:
         """At most `size` bytes from here; fewer only at the wall."""
-        size = min(size, self.wall - self.offset)
+        if size > self.wall - self.offset:
+            size = self.wall - self.offset
         at = self.offset - self._held_at
         if at < 0 or at + size > len(self._held):
             self._held = self._source.read_at(

@@ -165,3 +165,33 @@ class TreeTrace:
                 children=record.children + rest,
             )
         return Node("", Kind.RECORD, span, children=tuple(children))
+
+
+class NoTrace:
+    """The `Trace` that keeps nothing, for readings of which only the end matters.
+
+    Attributes:
+        stopped: whether a frame's body stopped early.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def _ignore(self, *args: Any, **kwargs: Any) -> None:
+        """Whatever was read, it is not kept."""
+
+    enter = leave = field = table = payload = recall = remember = _ignore
+
+    def halted(
+        self, name: str, reason: StopReason, offset: int, wanted: int, available: int
+    ) -> Halted:
+        """The signal to raise for a stop at `offset`, without a path."""
+        return Halted(Stop(reason, name, offset, wanted, available))
+
+    def walled(self, stop: Stop, depth: int, resume: int) -> None:
+        """A stop inside a frame."""
+        self.stopped = True
+
+    def depth(self) -> int:
+        """Nothing is open."""
+        return 0

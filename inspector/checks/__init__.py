@@ -29,7 +29,7 @@ _ANYWHERE = ("envelope.", "file.named-like-a-model")
 
 
 def findings_of(subject: Subject) -> tuple[Finding, ...]:
-    """All findings about one file by itself, but for checkpoint lists: `check_list` judges those."""
+    """All findings about one file by itself; of checkpoint lists none, `check_list` has those."""
     if subject.root.role == "checkpoints":
         return ()
     found = tuple(finding for check in CHECKS for finding in check(subject))
@@ -51,6 +51,12 @@ def all_codes() -> dict[str, Code]:
     return CODES
 
 
+_SAID_BETTER = {"file.trailing-bytes": "appendix.magic"}
+"""A finding, and the one that makes it pointless."""
+
+
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """The worst first; of equal ones those of the file itself, then by place."""
-    return tuple(sorted(findings, key=lambda f: (f.severity.rank, f.carrier, f.span)))
+    codes = {finding.code for finding in findings}
+    kept = [f for f in findings if _SAID_BETTER.get(f.code) not in codes]
+    return tuple(sorted(kept, key=lambda f: (f.severity.rank, f.carrier, f.span)))

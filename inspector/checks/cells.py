@@ -39,6 +39,24 @@ register(
         _KV,
     ),
     Code(
+        "cells.pos-empty",
+        Severity.ERROR,
+        "A cell is marked as empty",
+        "the restore is accepted, and every request after it aborts the server",
+        RemedyKind.NONE,
+        "the position follows from its neighbours only if they are in order",
+        "llama.cpp b10229, b10809 and b11549, restore of such a file",
+    ),
+    Code(
+        "cells.end-mismatch",
+        Severity.ERROR,
+        "The cells end before the tokens do",
+        'the restore is accepted, and a prompt that goes on from it fails: "Invalid input batch."',
+        RemedyKind.NONE,
+        "the positions of the cells, or the tokens, are damaged",
+        "llama.cpp b10229, b10809 and b11549, restore of such a file",
+    ),
+    Code(
         "cells.pos-negative",
         Severity.WARNING,
         "A position is negative",
@@ -152,8 +170,8 @@ register(
     ),
     Code(
         "recurrent.pos-mismatch",
-        Severity.WARNING,
-        "The recurrent state stands at another position than the attention cache",
+        Severity.ERROR,
+        "The recurrent state stands at another position than the attention cache or the tokens",
         "the file loads; the state and the keys describe different prefixes, and answers go wrong",
         RemedyKind.NONE,
         "the sections come from different moments",
@@ -170,6 +188,7 @@ def check_cells(subject: Subject) -> Iterator[Finding]:
         if section.tables:
             yield from _section(subject, section)
     yield from _together(subject)
+    yield from _end(subject)
 
 
 def _section(subject: Subject, section: Section) -> Iterator[Finding]:
@@ -254,9 +273,14 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     import numpy as np
 
     pos = table.column("pos")
+    # the cache that tells the server where the state begins: the windowed one if there is one
+    first = section.kind == "swa" or subject.section("swa") is None
+    if first:
+        yield from _empty(table, path)
     negative = np.flatnonzero(pos < 0)
-    if len(negative):
-        index = int(negative[0])
+    odd = np.flatnonzero(pos < -1) if first else negative
+    if len(odd):
+        index = int(odd[0])
         message = f"cell {index} is at {pos[index]}, {len(negative):,} of {len(pos):,} are negative"
         yield _at(
             "cells.pos-negative",
@@ -270,9 +294,12 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
         )
     steps = np.diff(pos)
     falling = np.flatnonzero(steps < 0)
-    if len(falling):
+    if len(falling) and not len(negative):
         index = int(falling[0]) + 1
-        message = f"position {pos[index]} follows {pos[index - 1]}; {len(falling):,} such places"
+        message = (
+            f"cell {index} is at position {pos[index]}, the one before it at {pos[index - 1]}; "
+            f"the order breaks {_times(len(falling))}"
+        )
         yield _at(
             "cells.pos-not-ascending",
             path,
@@ -280,7 +307,7 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             index,
             "pos",
             message,
-            "ascending",
+            f"more than {pos[index - 1]}",
             str(int(pos[index])),
         )
     if (apart := _apart(table, pos)) is not None:
@@ -294,7 +321,10 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     if len(same):
         value = int(ordered[same[0]])
         index = int(np.flatnonzero(pos == value)[1])
-        message = f"position {value} stands in two cells; {len(same):,} repeated"
+        message = (
+            f"cell {index} is at position {value}, and so is an earlier one; "
+            f"this happens {_times(len(same))}"
+        )
         yield _at(
             "cells.pos-duplicate",
             path,
@@ -303,20 +333,35 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             "pos",
             message,
             "each position once",
-            str(value),
+            f"{value} again",
         )
     missing = int(steps[steps > 1].sum()) - int(np.count_nonzero(steps > 1))
-    if missing > 0 and not len(negative):
+    if missing > len(same) and not len(negative):  # else it is where the repeated ones were
         code = "swa.gaps" if section.kind == "swa" else "cells.pos-gaps"
         yield Finding(
             code,
             path,
             table.span,
-            f"{missing:,} positions between {ordered[0]} and {ordered[-1]} have no cell",
+            f"no cell for {missing:,} of the positions from {ordered[0]} to {ordered[-1]}",
             f"{int(ordered[-1] - ordered[0]) + 1:,} cells",
             f"{len(ordered):,}",
         )
     yield from _extension(subject, table, pos, path)
+
+
+def _empty(table: Rows, path: str) -> Iterator[Finding]:
+    """Position -1 is what a cell without a token has; a state holds none."""
+    import numpy as np
+
+    empty = np.flatnonzero(table.column("pos") == -1)
+    if len(empty) and not (table.ragged and "kv_self" in path):
+        index = int(empty[0])
+        message = f"cell {index} is at position -1; {len(empty):,} of {len(table):,} are"
+        yield _at("cells.pos-empty", path, table, index, "pos", message, "at least 0", "-1")
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n:,} times"
 
 
 def _apart(table: Rows, pos: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -334,7 +379,7 @@ def _on_a_grid(table: Rows, path: str, cells: NDArray[np.int64]) -> Finding:
     row = table.table[first]
     actual = f"x {row['x']} and y {row['y']}"
     message = (
-        f"cell {first} at position {row['pos']} has {actual}, as {len(cells):,} of {len(table):,} "
+        f"cell {first} at position {row['pos']} has {actual}; {len(cells):,} of {len(table):,} "
         "cells have coordinates of their own"
     )
     expected = f"x and y {row['pos']}, as text has them"
@@ -363,7 +408,38 @@ def _extension(subject: Subject, table: Rows, pos: object, path: str) -> Iterato
         yield _at("cells.token-differs", path, table, index, "tok", message, expected, "another")
 
 
+def _end(subject: Subject) -> Iterator[Finding]:
+    """Text that was saved whole has a position for every token, the last of them one less."""
+    tokens, layout = subject.tokens, subject.reading.layout
+    main = subject.section("attention", "recurrent")
+    if layout.format != "ggsq" or not tokens.count or tokens.media or main is None:
+        return
+    if main.pos_max is None or subject.reading.decoding.stops or main.pos_max < 0:
+        return
+    last = tokens.count - 1
+    if main.pos_max < last and main.cells == tokens.count and subject.section("swa") is None:
+        yield Finding(
+            "cells.end-mismatch",
+            main.path,
+            main.span,
+            f"{tokens.count:,} tokens and as many cells, the highest position is {main.pos_max}",
+            f"position {last}",
+            f"position {main.pos_max}",
+        )
+    # a library may save one more token than it evaluated
+    if main.kind == "recurrent" and main.pos_max not in (last, last - 1):
+        yield Finding(
+            "recurrent.pos-mismatch",
+            main.path,
+            main.span,
+            f"the state stands at position {main.pos_max}, the last token at {last}",
+            f"position {last}",
+            f"position {main.pos_max}",
+        )
+
+
 def _recurrent(section: Section, table: Rows, path: str, seq_save: bool) -> Iterator[Finding]:
+    yield from _empty(table, path)
     if seq_save and len(table) > 1:
         yield Finding(
             "recurrent.several-cells",
@@ -408,7 +484,7 @@ def _together(subject: Subject) -> Iterator[Finding]:
             )
         import numpy as np
 
-        full = np.sort(attention.pos)
+        full = attention.ordered
         nearest = np.searchsorted(full, swa.pos).clip(max=len(full) - 1)
         strangers = np.sort(swa.pos[full[nearest] != swa.pos])
         if len(strangers):
@@ -416,8 +492,8 @@ def _together(subject: Subject) -> Iterator[Finding]:
                 "swa.more-cells",
                 swa.path,
                 swa.span,
-                f"the window holds {len(strangers):,} positions that the full cache lacks, "
-                f"{strangers[0]} first",
+                f"the window holds position {strangers[0]}, which the full cache lacks; so it "
+                f"does {len(strangers):,} of {swa.cells:,} positions of the window",
                 "positions of the full cache",
                 f"position {strangers[0]}",
             )

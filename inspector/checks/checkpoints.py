@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from formats.ggml_types import IK
 from formats.sidecars.record import N_RECORDS
 from inspector.checkpoints import Blob, CheckpointList, CheckpointRecord, digest_of
 from inspector.checks.subject import Subject
@@ -23,7 +24,10 @@ _SCKP = "llama.cpp 033df86b6 (PR #26004), tools/server/server-context.cpp; measu
 _LISTS = "the loaders that formats/sidecars cites"
 _IK = "ik_llama.cpp 5e8bb724c (PR #1584), examples/server/server-context.cpp; measured"
 
-_DIES = "the restore succeeds; the server aborts at the first request that picks the record"
+_DIES = (
+    "the restore succeeds; the server aborts at the first request that picks the record "
+    "(ik_llama.cpp evaluates that request from the start)"
+)
 _STARTS_OVER = "the restore succeeds; a request that picks the record is evaluated from the start"
 
 register(
@@ -60,7 +64,7 @@ register(
         "sidecar.count-exceeds-file",
         Severity.WARNING,
         "A checkpoint sidecar claims more records than it holds",
-        "its reader drops all of its checkpoints",
+        "its reader drops all of its checkpoints (bongo keeps those that are there)",
         RemedyKind.EXACT,
         "write the number of records that are there",
         _LISTS,
@@ -97,7 +101,8 @@ register(
         "sidecar.empty",
         Severity.NOTE,
         "A checkpoint sidecar without records",
-        "the reader succeeds with no checkpoints, and makes none of the restored end",
+        "the reader succeeds with no checkpoints, and only that of PKCL 2 makes one of the "
+        "restored end",
         RemedyKind.EXACT,
         "delete it",
         _LISTS,
@@ -118,7 +123,7 @@ register(
         "The state is not the one that the sidecar was written for",
         "the reader rejects the sidecar",
         RemedyKind.EXACT,
-        "if the records fit the state, write its hash; else delete the sidecar",
+        "write its hash if the records fit the state, else delete the sidecar",
         "commit 001d906a6 in the fork network of ggml-org/llama.cpp",
     ),
     Code(
@@ -129,6 +134,15 @@ register(
         RemedyKind.LOSSY,
         "delete it",
         "formats/sidecars/stck.py",
+    ),
+    Code(
+        "sidecar.foreign",
+        Severity.WARNING,
+        "The sidecar is of another program than the state",
+        "the server that reads the state looks for another sidecar, or rejects this one",
+        RemedyKind.LOSSY,
+        "delete it: the blobs of ik_llama.cpp and of llama.cpp are no copies of each other",
+        _IK,
     ),
     Code(
         "appendix.truncated",
@@ -206,7 +220,7 @@ register(
     Code(
         "checkpoint.n-tokens-mismatch",
         Severity.ERROR,
-        "n_tokens of a checkpoint is not pos_max + 1",
+        "A checkpoint's n_tokens is not pos_max + 1",
         "too few: a recurrent or hybrid model aborts the server at the first request that picks "
         "the record, a sliding-window model answers from a window that is too short; a pos_max "
         "that is too small does the same",
@@ -217,7 +231,7 @@ register(
     Code(
         "checkpoint.n-tokens-high",
         Severity.WARNING,
-        "n_tokens of a checkpoint is larger than pos_max + 1, while the blob agrees with pos_max",
+        "A checkpoint's n_tokens is larger than pos_max + 1, while its blob agrees with pos_max",
         "none seen: the server clamps it",
         RemedyKind.EXACT,
         "write pos_max + 1 (text)",
@@ -237,7 +251,7 @@ register(
     Code(
         "checkpoint.recurrent-range",
         Severity.ERROR,
-        "pos_min and pos_max of a recurrent checkpoint differ",
+        "A recurrent checkpoint's pos_min and pos_max differ",
         "the record is picked for an identical prompt, and the server aborts (b9180 on)",
         RemedyKind.EXACT,
         "write pos_min = pos_max = the position in the blob",
@@ -293,7 +307,7 @@ register(
     Code(
         "checkpoint.draft-data",
         Severity.NOTE,
-        "Some checkpoints hold the state of a draft context or of a speculative decoder",
+        "Checkpoints hold the state of a draft context or of a speculative decoder",
         "a server without that draft model ignores the bytes; the draft context itself is not in "
         "a slot file, so drafts are accepted less often until it is rebuilt",
         RemedyKind.NONE,
@@ -372,6 +386,7 @@ _UNUSABLE = {
 _REJECTED = {
     "sidecar.count-above-limit",
     "sidecar.count-exceeds-file",
+    "sidecar.foreign",
     "sidecar.hash-mismatch",
     "sidecar.length-above-limit",
     "sidecar.prompt-mismatch",
@@ -535,6 +550,9 @@ def check_list(
         state: the state it belongs to; None if that is not at hand.
         carrier: name of the companion file that holds the list; empty if it is the file itself.
     """
+    if state is not None and is_foreign(listing, state):
+        judge = _Judge(listing, source, None, carrier)
+        return (judge.foreign(state), *judge.extent())
     judge = _Judge(listing, source, state, carrier)
     findings = [*judge.extent(), *judge.head(), *judge.order()]
     for record in listing.whole:
@@ -567,6 +585,12 @@ def usable(listing: CheckpointList, findings: tuple[Finding, ...]) -> tuple[bool
     prefix = join(listing.path, "records")
     hit = {path[len(prefix) :].partition("]")[0] for path in spoilt if path.startswith(prefix)}
     return tuple(record.complete and f"[{record.index}" not in hit for record in listing.records)
+
+
+def is_foreign(listing: CheckpointList, state: State) -> bool:
+    """Whether a list is of ik_llama.cpp and its state is not, or the reverse."""
+    ik_list, ik_state = listing.format == "ik-checkpoints", state.writer == IK
+    return state.writer is not None and ik_list != ik_state
 
 
 def beyond_state(record: CheckpointRecord, state: State) -> tuple[str, str, str, str] | None:
@@ -656,7 +680,8 @@ class _Judge:
             yield self._of_head(
                 "sidecar.count-above-limit",
                 "count",
-                f"{_checkpoints(count)}, more than {reader.name} takes or anybody writes",
+                f"{_checkpoints(count)}, more than "
+                f"{f'{reader.name} takes' if reader.count_limit else 'any program writes'}",
                 f"at most {limit:,}",
                 f"{count:,}",
             )
@@ -669,7 +694,7 @@ class _Judge:
                 "sidecar.trailing-bytes",
                 listing.path,
                 listing.rest,
-                f"{len(listing.rest):,} bytes follow {_checkpoints(len(listing.whole))}",
+                f"{_bytes(len(listing.rest))} follow {_checkpoints(len(listing.whole))}",
                 f"the end at 0x{listing.rest.start:x}",
                 f"{len(listing.rest):,} more bytes",
             )
@@ -684,27 +709,57 @@ class _Judge:
         else:
             path, start = listing.path, listing.rest.start if listing.rest is not None else end
         size = end - listing.node.span.start
-        length = max((n for n in _lengths(partial) if n is not None), default=0)
-        lies = length > _ABSURD * size or (count or 0) > _ABSURD * max(1, size // 24)
+        name, length = _longest(partial)
+        boundless = not reader.checks_sizes and not self.appended
+        limit = reader.length_limit if not self.appended else None
+        if partial is not None and boundless and length > _ABSURD * size:
+            return self._too_long("sidecar.unchecked-size", partial, name, length, end - start)
+        if partial is not None and limit is not None and length > limit:
+            return self._too_long("sidecar.length-above-limit", partial, name, length, limit)
+        lies = (count or 0) > _ABSURD * max(1, size // 24)
         if count is None:
             message = f"the head of the checkpoint list ends at 0x{end:x}"
-        elif partial is None:
+        elif partial is None or lies:
             message = f"the list claims {_checkpoints(count)} and holds {whole:,}"
         else:
-            message = f"of {_checkpoints(count)} {whole:,} are complete, the next ends at 0x{end:x}"
+            message = f"of {_checkpoints(count)} that of index {whole} is cut at 0x{end:x}"
         expected = _checkpoints(count) if count is not None else "a whole head"
-        counted = count is not None and (partial is None or count > _ABSURD * max(1, size // 24))
+        counted = count is not None and (partial is None or lies)
         if self.appended:
             code = "appendix.count-exceeds-file" if counted else "appendix.truncated"
-        elif lies and not reader.checks_sizes:
+        elif lies and boundless:
             code = "sidecar.unchecked-size"
         elif listing.format == "ik-checkpoints" and count is not None:
             code = "sidecar.truncated-unchecked"
-        elif reader.length_limit is not None and length > reader.length_limit:
-            code = "sidecar.length-above-limit"
         else:
             code = "sidecar.count-exceeds-file" if counted else "sidecar.truncated"
         return self._finding(code, path, Span(start, end), message, expected, f"{whole} complete")
+
+    def _too_long(
+        self, code: str, record: CheckpointRecord, name: str, length: int, at_most: int
+    ) -> Finding:
+        why = f"more than {self.reader.name} takes"
+        if code == "sidecar.unchecked-size":
+            why = f"more than there are, and {self.reader.name} believes any number"
+        return self._of_record(
+            code,
+            record,
+            name,
+            f"claims a blob of {length:,} bytes, {why}",
+            f"at most {at_most:,} bytes",
+            f"{length:,} bytes",
+        )
+
+    def foreign(self, state: State) -> Finding:
+        """What is said of a list that no reader of the state reads."""
+        return self._finding(
+            "sidecar.foreign",
+            self.listing.path,
+            self.listing.node.span,
+            f"a sidecar that {self.reader.name} reads, beside a state of {state.writer}",
+            f"a sidecar that {state.writer} reads",
+            self.listing.format,
+        )
 
     def head(self) -> Iterator[Finding]:
         """The words in front of the records."""
@@ -716,8 +771,8 @@ class _Judge:
                 "appendix.magic",
                 "magic",
                 f"{_checkpoints(listing.count or 0)} follow the payload, without their magic",
-                "SCKP",
-                f"0x{magic.value:08x}",
+                repr("SCKP"),
+                repr(self.source.read_at(magic.span.start, 4).decode("latin-1")),
             )
         if listing.count == 0:
             yield self._of_head(
@@ -772,9 +827,9 @@ class _Judge:
                 "checkpoint.draft-data",
                 drafted[0],
                 "data_dft" if drafted[0].n_dft else "data_spec",
-                f"is the first of {len(drafted)} (of {len(records)}) with draft data",
-                "none, or some in every record",
-                f"{len(drafted)} of {len(records)}",
+                f"holds draft data, as {len(drafted):,} of {_checkpoints(len(records))} do",
+                "none, unless the server has a draft model",
+                f"{drafted[0].n_dft or drafted[0].n_spec:,} bytes",
             )
         state = self.state
         kinds = {section.kind for section in state.sections} if state is not None else set()
@@ -783,7 +838,7 @@ class _Judge:
                 "checkpoint.full-blob",
                 records[0],
                 "data_tgt",
-                f"and {len(records) - 1} more hold whole attention caches",
+                f"holds a whole attention cache, as all {len(records):,} of the list do",
                 "no checkpoints: this memory can be cut back to any position",
                 f"{sum(record.n_tgt or 0 for record in records):,} bytes",
             )
@@ -883,15 +938,15 @@ class _Judge:
             yield self._of_blob(
                 "blob-truncated",
                 record,
-                f"has {record.n_tgt:,} bytes, fewer than they themselves announce ({blob.layout})",
-                "more bytes",
+                f"has {record.n_tgt:,} bytes, fewer than its own counts need ({blob.layout})",
+                "as many bytes as its counts need",
                 f"{record.n_tgt:,} bytes",
             )
         elif blob.rest is not None:
             yield self._of_blob(
                 "blob-trailing-bytes",
                 record,
-                f"has {len(blob.rest):,} bytes behind its state ({blob.layout})",
+                f"has {_bytes(len(blob.rest))} behind its state ({blob.layout})",
                 f"{record.n_tgt - len(blob.rest):,} bytes",
                 f"{record.n_tgt:,} bytes",
             )
@@ -957,6 +1012,8 @@ class _Judge:
         pos_min, pos_max = record.pos_min, record.pos_max
         assert pos_min is not None
         assert pos_max is not None
+        if not 0 <= pos_min <= pos_max:  # said already
+            return
         for section in blob.sections:
             if section.kind == "dsv4" or (section.kind == "recurrent" and not section.tables):
                 continue
@@ -971,7 +1028,7 @@ class _Judge:
                     f"{pos_max}",
                 )
                 return
-        if self._recurrent(record) or pos_min > pos_max:
+        if self._recurrent(record):
             return
         for section in blob.sections:
             if section.pos_min is not None and section.pos_min < pos_min:
@@ -1087,6 +1144,10 @@ def _kinds(sections: tuple[Section, ...]) -> tuple[str, ...]:
     return tuple(s.kind if s.kind in own else "an attention cache" for s in sections)
 
 
+def _bytes(count: int) -> str:
+    return f"{count:,} byte{'s' if count != 1 else ''}"
+
+
 def _checkpoints(count: int) -> str:
     return f"{count:,} checkpoint{'s' if count != 1 else ''}"
 
@@ -1095,5 +1156,9 @@ def _order(record: CheckpointRecord) -> tuple[int, int]:
     return record.n_tokens or 0, record.pos_max or 0
 
 
-def _lengths(record: CheckpointRecord | None) -> tuple[int | None, ...]:
-    return (record.n_tgt, record.n_dft, record.n_spec) if record is not None else ()
+def _longest(record: CheckpointRecord | None) -> tuple[str, int]:
+    """The largest declared length of a record, and its name."""
+    names = ("n_tgt", "n_dft", "n_spec") if record is not None else ()
+    lengths = [(getattr(record, name) or 0, name) for name in names]
+    length, name = max(lengths, default=(0, ""))
+    return name, length

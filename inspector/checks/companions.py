@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from inspector.bundle import Beside, Bundle, Companion, File, Role
 from inspector.checkpoints import CheckpointList
-from inspector.checks.checkpoints import READERS, Reader, State, beyond_state
+from inspector.checks.checkpoints import READERS, Reader, State, beyond_state, is_foreign
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.span import Span
 
@@ -28,18 +28,9 @@ register(
         _LISTS,
     ),
     Code(
-        "sidecar.foreign",
-        Severity.WARNING,
-        "The sidecar is of another program than the state",
-        "the server that reads the state rejects the sidecar, or its blobs",
-        RemedyKind.LOSSY,
-        "delete it: the blobs of ik_llama.cpp and of llama.cpp are no copies of each other",
-        _IK,
-    ),
-    Code(
         "sidecar.stale",
         Severity.WARNING,
-        "The sidecar is probably of an earlier save under the same name",
+        "The sidecar is of an earlier save under the same name",
         "its writer leaves an old sidecar in place when it has no checkpoints to save; on restore "
         "they are taken for those of this state, and answers come from another conversation",
         RemedyKind.LOSSY,
@@ -68,7 +59,7 @@ register(
         "sidecar.leftover",
         Severity.NOTE,
         "A temporary file of a save that did not finish",
-        "none; the save before it may be half replaced",
+        "no server reads it; the save before it may be half replaced",
         RemedyKind.LOSSY,
         "inspect it as a state of its own, then delete it",
         "362132718/llamacpp-gfx906-slot-save daddd3beb, tools/server/server-context.cpp",
@@ -76,8 +67,8 @@ register(
     Code(
         "sidecar.not-counted",
         Severity.NOTE,
-        "The server's own numbers leave the sidecar out",
-        "n_written of the save and n_read of a restore are those of the state alone",
+        "The server's own number leaves the sidecar out",
+        "n_written of the save is that of the state alone",
         RemedyKind.NONE,
         "not needed",
         _LISTS,
@@ -242,22 +233,11 @@ def _sidecar(subject: File, beside: Beside, state: State | None) -> Iterator[Fin
         yield _finding(
             "sidecar.not-counted",
             file,
-            f"n_written and n_read of the server leave these {file.size:,} bytes out",
-            f"{subject.size:,} bytes of the state",
+            f"n_written of the save leaves these {file.size:,} bytes out",
             f"{subject.size + file.size:,} bytes of both",
+            f"{subject.size:,} bytes of the state",
         )
-    if state is None:
-        return
-    ik_list, ik_state = listing.format == "ik-checkpoints", state.writer == "ik_llama.cpp"
-    if state.writer is not None and ik_list != ik_state:
-        yield _finding(
-            "sidecar.foreign",
-            file,
-            f"a sidecar that {_reader(listing).name} reads, beside a state of {state.writer}",
-            f"a sidecar that {state.writer} reads",
-            listing.format,
-        )
-    if _reader(listing).leaves_stale:
+    if state is not None and _reader(listing).leaves_stale and not is_foreign(listing, state):
         yield from _stale(subject, file, listing, state)
 
 
@@ -273,13 +253,18 @@ def _stale(subject: File, file: File, listing: CheckpointList, state: State) -> 
     if age > slack:
         evidence.append(f"{file.name} was last written {age / 10**9:.0f} s before {subject.name}")
     if evidence:
+        message = (
+            f"{file.name} is not of the save that wrote {subject.name}: {evidence[0]}"
+            if proven
+            else f"{evidence[0]}, so it is probably not of the same save"
+        )
         yield _finding(
             "sidecar.stale",
             file,
-            f"{file.name} is not of the save that wrote {subject.name}: {evidence[0]}",
+            message,
             "a sidecar of the same save",
             "one that does not fit" if proven else "an older one",
-            *evidence[:8],
+            *evidence[1:8],
         )
 
 
@@ -408,7 +393,7 @@ def _two_carriers(
         "sidecar.two-carriers",
         "",
         Span(0, bundle.subject.size),
-        f"{len(lists)} lists of checkpoints for one state: {'; '.join(evidence)}",
+        f"{len(lists)} lists of checkpoints for one state",
         "one list",
         f"{len(lists)}",
         evidence,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from formats.layouts import all_layouts
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
+from inspector.node import Node
 from inspector.span import Span
 
 register(
@@ -115,9 +116,9 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "envelope.magic-wrong",
             "magic",
             node.span,
-            f"the first bytes are not those of {layout.title}, but the rest is",
+            f"the magic is not that of {layout.id}, as which the rest of the file reads",
             repr(layout.magic.decode("latin-1")),
-            f"0x{node.value:08x}",
+            _characters(node),
         )
     if "version" in failed and (node := root.get("version")) is not None:
         known = {other.version for other in all_layouts() if other.format == layout.format}
@@ -139,7 +140,7 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "file.named-like-a-model",
             "",
             root.span,
-            f"the name ends in .gguf, the contents are a {layout.title}",
+            f"the name ends in .gguf, the contents are those of a {layout.title}",
             "GGUF",
             layout.format,
         )
@@ -154,7 +155,8 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "one layout",
             f"{1 + len(competing)} layouts",
         )
-    if (mend := subject.identification.mend) is not None:
+    mend = subject.identification.mend
+    if mend is not None and not mend.path.startswith("appendix"):  # which restores have no need of
         yield Finding(
             "layout.one-word-away",
             mend.path,
@@ -175,6 +177,11 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "values, unless the model has latent attention",
             "no V blocks",
         )
+
+
+def _characters(magic: Node) -> str:
+    value = magic.value if isinstance(magic.value, int) else 0
+    return repr(value.to_bytes(len(magic.span), "little").decode("latin-1"))
 
 
 def unrecognised(size: int, head: bytes) -> Finding:

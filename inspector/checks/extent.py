@@ -20,10 +20,11 @@ register(
         "file.truncated",
         Severity.ERROR,
         "The file ends before its contents do",
-        "restoring it aborts the whole server from b7725 on (older builds and Windows refuse "
-        "it): do not restore it",
+        "restoring a slot file like this aborts the whole server from b7725 on; older builds, "
+        "Windows and ik_llama.cpp refuse it; readers of other files refuse them",
         RemedyKind.LOSSY,
-        "the token list survives and can be prefilled again; the memory cannot be completed",
+        "do not restore it: the token list survives and can be prefilled again; the memory cannot "
+        "be completed",
         _LOADER,
     ),
     Code(
@@ -40,8 +41,8 @@ register(
         "cells.count-exceeds-file",
         Severity.ERROR,
         "A section claims more cells than the file can hold",
-        "builds before b11193 allocate memory for all of them first, up to 90 GB; later ones "
-        "refuse the file",
+        "builds before b11193 allocate memory for all of them first, up to 90 GB, ik_llama.cpp "
+        "before 2026-08-06 crashes; later ones refuse the file",
         RemedyKind.NONE,
         "if one other count makes the file whole, it is named",
         "llama.cpp b11193 (PR #27530), llama_kv_cache::state_read",
@@ -79,7 +80,7 @@ register(
         "Bytes follow the end of the state",
         "loaders of slot files ignore them",
         RemedyKind.EXACT,
-        "they can be cut off without loss to the state",
+        "cut them off: nothing of the state is lost",
         "llama.cpp b10587, llama_context::state_seq_load_file",
     ),
     Code(

@@ -19,7 +19,7 @@ register(
     Code(
         "ik.empty-state",
         Severity.ERROR,
-        "ik_llama.cpp saved an unused slot",
+        "An unused slot that ik_llama.cpp saved: no cells",
         "loading it aborts ik_llama.cpp: it searches a place for no cells",
         RemedyKind.NONE,
         "delete it; nothing is lost",
@@ -31,7 +31,8 @@ register(
         "Keys of type q8_KV were saved short: the model has several KV heads",
         "the restore is accepted; the keys of the last cells are missing, and answers go wrong",
         RemedyKind.LOSSY,
-        "cut the token list to the cells whose keys are complete: the server computes the others",
+        "cut the token list, in .tokens.json too, to the cells whose keys are complete: the server "
+        "computes the others",
         "ik_llama.cpp 2025-02-19 to 8337e4cd3, row size of q8_KV in write_kv_cache_data",
     ),
 )
@@ -46,7 +47,12 @@ def check_ik(subject: Subject, source: Source) -> Iterator[Finding]:
         return
     if not attention.declared_cells and not subject.reading.decoding.stops:
         yield Finding(
-            "ik.empty-state", attention.path, attention.span, "no cells", "at least 1 cell", "0"
+            "ik.empty-state",
+            attention.path,
+            attention.span,
+            "the state holds no cells",
+            "at least 1 cell",
+            "0",
         )
     short = [block for block in attention.k if (heads := _heads(source, block)) and heads > 1]
     if short:

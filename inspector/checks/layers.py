@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from formats.ggml_types import IK, TURBOQUANT, known
+from formats.ggml_types import IK, TURBOQUANT, UPSTREAM, known
+from formats.spans import StopReason
 from inspector.checks.subject import Subject
 from inspector.facts import Fact
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
@@ -22,7 +23,7 @@ register(
         "A block has a type that no known program gives a meaning",
         'the loader refuses the file ("mismatched key type"), after it has emptied the slot',
         RemedyKind.NONE,
-        "if the other layers of the section agree on a type, that is the one",
+        "if the other layers of the section agree on a type, that is the right one",
         _KV,
     ),
     Code(
@@ -32,7 +33,7 @@ register(
         "the loader refuses the file (type or row size do not match), after it has emptied "
         "the slot",
         RemedyKind.NONE,
-        "if the other layers of the section agree on type and row size, those are the ones",
+        "if the other layers of the section agree on type and row size, those are the right ones",
         _KV,
     ),
     Code(
@@ -44,6 +45,15 @@ register(
         RemedyKind.EXACT,
         "write the type of the other layers, if their row sizes agree too",
         _KV,
+    ),
+    Code(
+        "recurrent.layer-count",
+        Severity.ERROR,
+        "A recurrent model has another number of layers than of states",
+        'the loader refuses the file ("mismatched layer count"), after it has emptied the slot',
+        RemedyKind.EXACT,
+        "write the number of layers that have a state",
+        "llama.cpp b10809, restore of such a file",
     ),
     Code(
         "layers.types-differ",
@@ -67,11 +77,12 @@ register(
         "rotation.unrecorded",
         Severity.NOTE,
         "Quantized rows that may be rotated, and no word that says so",
-        "builds from b8619 on rotate quantized caches of head sizes divisible by 64, older "
-        "ones do not: restored across "
-        "that line the file is accepted and answers turn to garbage",
+        "llama.cpp from b8619 on rotates quantized caches of head sizes divisible by 64, older "
+        "builds do not, ik_llama.cpp does if it is told to (-khad, -vhad): restored across that "
+        "line the file is accepted and answers turn to garbage",
         RemedyKind.NONE,
-        "keep it with a build of the same side of b8619, or compare with the model",
+        "keep it with builds of the same side of b8619 (ik_llama.cpp: with the same options), or "
+        "compare its keys with the model",
         "llama.cpp b8619 (PR #21038), restores of b8156 files on b8672 and back",
     ),
 )
@@ -80,14 +91,57 @@ register(
 def check_layers(subject: Subject) -> Iterator[Finding]:
     """Facts that fail, then layers against each other."""
     for section in subject.sections:
-        for block in section.blocks:
-            yield from _block(section, block)
+        yield from _unreadable(section)
         for name, blocks in _series(section).items():
             yield from _uniform(section, name, tuple(blocks))
+    yield from _across(subject)
+    yield from _every_layer(subject)
+    counted = _counted(subject)
     for fact in subject.reading.failed:
-        if _is_flag(fact):
+        parent, _, name = fact.path.rpartition(".")
+        if _is_flag(fact) and not (name in ("n_layer", "n_stream") and parent in counted):
             yield _flag(subject, fact)
     yield from _rotation(subject)
+
+
+def _every_layer(subject: Subject) -> Iterator[Finding]:
+    """A model with nothing but recurrent layers has a state for each of them.
+
+    Blobs are left out: those of hybrid models hold nothing else either.
+    """
+    section, layout = subject.section("recurrent"), subject.reading.layout
+    if layout.memory != "recurrent" or layout.format == "blob" or section is None or not section.r:
+        return
+    node = section.node.get("n_layer")
+    if node is not None and section.n_layer != len(section.r):
+        yield Finding(
+            "recurrent.layer-count",
+            f"{section.path}.n_layer",
+            node.span,
+            f"n_layer is {section.n_layer}, the section holds states of {len(section.r)} layers",
+            str(len(section.r)),
+            str(section.n_layer),
+        )
+
+
+def _across(subject: Subject) -> Iterator[Finding]:
+    """The full and the windowed cache of a context have the same types."""
+    caches = [part for part in subject.sections if part.kind in ("attention", "swa")]
+    if subject.identification.writer not in (UPSTREAM, None) or len(caches) < 2:
+        return
+    for name in ("k", "v"):
+        firsts = [blocks[0] for part in caches if (blocks := getattr(part, name))]
+        odd = next((block for block in firsts[1:] if block.type_id != firsts[0].type_id), None)
+        if odd is not None:
+            yield Finding(
+                "layers.types-disagree",
+                odd.path,
+                _head(odd),
+                f"the {name} blocks of {caches[0].path} are {firsts[0].type_name}, those of "
+                f"{caches[1].path} {odd.type_name}",
+                firsts[0].type_name,
+                odd.type_name,
+            )
 
 
 def _series(section: Section) -> dict[str, list[Block]]:
@@ -99,26 +153,38 @@ def _series(section: Section) -> dict[str, list[Block]]:
     return found
 
 
-def _block(section: Section, block: Block) -> Iterator[Finding]:
-    head = Span(block.span.start, min(block.span.start + 12, block.span.stop))
-    if not known(block.type_id):
+def _unreadable(section: Section) -> Iterator[Finding]:
+    """Blocks whose type is unknown, or whose rows it does not divide: one finding for each kind."""
+    n_blocks = len(section.blocks)
+    unknown = [block for block in section.blocks if not known(block.type_id)]
+    if unknown:
+        first = unknown[0]
         yield Finding(
             "layers.type-unknown",
-            block.path,
-            head,
-            f"{block.path} has type {block.type_id}",
+            first.path,
+            _head(first),
+            f"{first.path} has type {first.type_id}; {len(unknown):,} of {n_blocks:,} blocks are "
+            "of no known type",
             "a ggml type id",
-            str(block.type_id),
+            str(first.type_id),
         )
-    elif not block.readings and block.row_bytes:
+    broken = [b for b in section.blocks if known(b.type_id) and not b.readings and b.row_bytes]
+    if broken:
+        first = broken[0]
         yield Finding(
             "layers.row-not-whole",
-            block.path,
-            head,
-            f"{block.path} has rows of {block.row_bytes:,} bytes of type {block.type_id}",
+            first.path,
+            _head(first),
+            f"{first.path} has rows of {first.row_bytes:,} bytes of type {first.type_id}; "
+            f"{len(broken):,} of {n_blocks:,} blocks have rows like that",
             "a multiple of the type's block size",
-            f"{block.row_bytes:,} bytes",
+            f"{first.row_bytes:,} bytes",
         )
+
+
+def _head(block: Block) -> Span:
+    """The type and the row size."""
+    return Span(block.span.start, min(block.span.start + 12, block.span.stop))
 
 
 def _uniform(section: Section, name: str, blocks: tuple[Block, ...]) -> Iterator[Finding]:
@@ -162,6 +228,13 @@ def _is_flag(fact: Fact) -> bool:
     )
 
 
+def _counted(subject: Subject) -> set[str]:
+    """The parts in which a count was too large, which has a finding of its own."""
+    reasons = (StopReason.COUNT_EXCEEDS_FILE, StopReason.LIMIT)
+    stops = subject.reading.decoding.stops
+    return {stop.path.rpartition(".")[0] for stop in stops if stop.reason in reasons}
+
+
 def _flag(subject: Subject, fact: Fact) -> Finding:
     node = find(subject.root, fact.path)
     span = node.span if node is not None else Span(fact.offset, fact.offset + 4)
@@ -186,7 +259,8 @@ def _rotation(subject: Subject) -> Iterator[Finding]:
                 "rotation.unrecorded",
                 section.path,
                 section.span,
-                f"{len(divisible)} blocks of {divisible[0].type_name}",
+                f"{len(divisible):,} blocks of {divisible[0].type_name}, and no word on whether "
+                "they are rotated",
                 "rotation words, as version 4 has them",
                 f"version {layout.version}",
             )

@@ -44,10 +44,11 @@ register(
     Code(
         "swa.count",
         Severity.NOTE,
-        "The window holds another number of cells than the model's window",
-        "it was written before b9473, when whatever was in the windowed cache was saved",
-        RemedyKind.EXACT,
-        "cells outside the window can be dropped without loss",
+        "The window holds more cells than the model's window",
+        "nothing: builds before b9473 saved whatever was in the windowed cache; one cell more may "
+        "have been added to make the state reusable",
+        RemedyKind.NONE,
+        "not needed: what is below the window lets servers from b9231 on reuse the state",
         "llama.cpp b9473 (PR #23981)",
     ),
 )
@@ -65,7 +66,8 @@ def check_model(subject: Subject, model: MemoryExpectation) -> Iterator[Finding]
             "model.memory-differs",
             "",
             subject.root.span,
-            f"the state is laid out as {layout.memory}, a {model.architecture} as {model.memory}",
+            f"the memory is of type {layout.memory}, that of a {model.architecture} model of type "
+            f"{model.memory}",
             model.memory,
             layout.memory,
         )
@@ -98,7 +100,8 @@ def _layers(section: Section, expected: CacheExpectation, n_nextn: int) -> Itera
                     "model.width-differs",
                     block.path,
                     block.span,
-                    f"a {name} row of {block.row_bytes:,} bytes, {width:,} elements in the model",
+                    f"a {name} row has {block.row_bytes:,} bytes of {block.type_name}, the model's "
+                    f"{width:,} elements",
                     f"{width:,} elements",
                     f"{block.row_bytes:,} bytes of {block.type_name}",
                 )

@@ -60,7 +60,9 @@ def check_reuse(subject: Subject, found: Collection[Finding]) -> Iterator[Findin
             "checkpoints of earlier positions",
             "none that can be used",
         )
-    elif swa is not None and attention is not None and 0 < swa.cells < attention.cells and not older:
+    elif (
+        swa is not None and attention is not None and 0 < swa.cells < attention.cells and not older
+    ):
         yield Finding(
             "reuse.window-cut",
             swa.path,

@@ -214,7 +214,7 @@ def _non_finite(section: Section, found: list[Statistics]) -> Iterator[Finding]:
         f"NaN or infinity in {_counted(found)} of {section.path}, "
         f"first in cell {_cell(block, offset)} of {block.path}",
         f"finite {what}",
-        f"{sum(one.non_finite for one in found):,} {what} that are not",
+        f"{sum(one.non_finite for one in found):,} that are not finite",
         _listed(found, lambda one: f"{one.non_finite:,} of {one.n_words:,}"),
     )
 

@@ -82,7 +82,7 @@ register(
         "state.empty",
         Severity.NOTE,
         "An unused slot was saved: no tokens, no cells",
-        "restoring it gives an empty slot, or is refused",
+        "restoring it gives an empty slot, or is refused (builds before b5913 may abort)",
         RemedyKind.NONE,
         "delete it; nothing is lost",
         "llama.cpp, save of a slot that served nothing",
@@ -96,16 +96,14 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
     if tokens.packing == "none" or tokens.rows is None:
         return
     if tokens.packing == "plain":
-        yield from _negative(subject, "tokens.negative", allowed=())
+        yield from _negative(subject, "tokens.negative", allowed=[])
     else:
-        mismatches = list(_media(subject))
-        yield from mismatches or _negative(subject, "tokens.packed-negative", _runs(subject))
+        runs = [(start, start + (length or 0)) for _, start, length in _chunks(subject)]
+        yield from list(_media(subject)) or _negative(subject, "tokens.packed-negative", runs)
     yield from _against_cells(subject)
 
 
-def _negative(
-    subject: Subject, code: str, allowed: tuple[tuple[int, int], ...]
-) -> Iterator[Finding]:
+def _negative(subject: Subject, code: str, allowed: list[tuple[int, int]]) -> Iterator[Finding]:
     import numpy as np
 
     tokens = subject.tokens
@@ -127,50 +125,41 @@ def _negative(
         )
 
 
-def _runs(subject: Subject) -> tuple[tuple[int, int], ...]:
-    """Where each media chunk says that its tokens start and stop."""
+def _chunks(subject: Subject) -> list[tuple[Node, int, int | None]]:
+    """The media chunks: each with its first token and its number of tokens, if that is known."""
     node = subject.root.get("tokens")
-    starts = node.rows("media_start") if node is not None else None
-    media = node.get("media") if node is not None else None
+    assert node is not None
+    starts, media = node.rows("media_start"), node.get("media")
     if starts is None or media is None:
-        return ()
-    places = zip(starts.column("value"), media.children, strict=False)
-    return tuple(
-        (int(start), int(start) + (_media_tokens(item.get("chunk")) or 0)) for start, item in places
-    )
+        return []
+    pairs = zip(media.children, starts.column("value").tolist(), strict=False)
+    return [(item, start, _media_tokens(item.get("chunk"))) for item, start in pairs]
 
 
 def _media(subject: Subject) -> Iterator[Finding]:
-    import numpy as np
-
-    node = subject.root.get("tokens")
-    assert node is not None
-    starts_of = node.rows("media_start")
-    media = node.get("media")
-    if starts_of is None or media is None:
-        return
-    starts = [int(start) for start in starts_of.column("value")]
-    lengths = [_media_tokens(item.get("chunk")) for item in media.children]
-    ids = subject.tokens.ids
-    for index, (start, length) in enumerate(zip(starts, lengths, strict=False)):
+    ids, chunks = subject.tokens.ids, _chunks(subject)
+    for index, (item, start, length) in enumerate(chunks):
         inside = ids[start : start + (length or 0)]
-        if length is None or length == 0 or len(inside) < length or bool((inside != -1).any()):
+        n_media = int((inside == -1).sum())
+        if not length or n_media < length:
+            claimed = f"{length:,}" if length is not None else "an unknown number of"
             yield Finding(
                 "tokens.media-mismatch",
                 f"tokens.media[{index}]",
-                media.children[index].span,
-                f"chunk {index} claims "
-                f"{length if length is not None else 'an unknown number of'} tokens "
-                f"from {start} on, where the list has {int(np.count_nonzero(inside == -1))} "
-                "media tokens",
+                item.span,
+                f"chunk {index} claims {claimed} tokens from {start} on, where the list has "
+                f"{n_media:,} media tokens",
                 "as many media tokens as the chunk has",
-                f"{len(inside)} tokens, {int(np.count_nonzero(inside == -1))} of them media",
+                f"{len(inside):,} tokens, {n_media:,} of them media",
             )
+    starts = [start for _, start, _ in chunks]
     if starts != sorted(set(starts)):
+        node = subject.root.get("tokens")
+        table = node.get("media_start") if node is not None else None
         yield Finding(
             "tokens.media-mismatch",
             "tokens.media_start",
-            starts_of.span,
+            table.span if table is not None else subject.tokens.span,
             "the media chunks do not start at ascending places",
             "ascending indices",
             str(starts[:8]),
@@ -234,20 +223,17 @@ def _against_cells(subject: Subject) -> Iterator[Finding]:
             "0",
         )
         return
-    if (
-        main.kind == "attention"
-        and subject.reading.layout.format == "ggsq"
-        and main.cells != tokens.count
-    ):
+    layout, last = subject.reading.layout, tokens.count - 1
+    if main.kind == "attention" and layout.format == "ggsq" and main.cells != tokens.count:
         yield _mismatch(subject, main.cells, main.path, main.span)
-    if subject.reading.layout.format == "ggsn" and main.pos_max == tokens.count - 2 == main.cells - 1:
-        last = tokens.count - 1
+    if layout.format == "ggsn" and main.cells == last and main.pos_max == last - 1:
+        assert tokens.rows is not None
         yield Finding(
             "tokens.beyond-cells",
             f"{tokens.path}[{last}]",
             tokens.rows.row_span(last),
             f"{tokens.count:,} tokens and {main.cells:,} cells: the last token has none",
-            f"{tokens.count:,} cells, or {main.cells:,} from b9300 on",
+            f"{tokens.count:,} cells, or {last:,} from b9300 on",
             f"{main.cells:,} cells",
         )
 

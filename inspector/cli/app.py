@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from inspector.cli.explain import explain
+from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
 
@@ -36,5 +37,6 @@ def _root(
 
 
 app.command(cls=InspectCommand)(inspect)
+app.command()(geometry)
 app.command()(layouts)
 app.command()(explain)

@@ -162,7 +162,7 @@ def _positions(section: Section) -> str:
 
     if section.pos_min is None or section.pos_min == section.pos_max:
         return "" if section.pos_min is None else str(section.pos_min)
-    gaps = int(np.count_nonzero(np.diff(np.sort(section.pos)) > 1))
+    gaps = int(np.count_nonzero(np.diff(section.ordered) > 1))
     span = f"{section.pos_min}..{section.pos_max}"
     return f"{span}\n{counted(gaps, 'gap')}" if gaps else span
 

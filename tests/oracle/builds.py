@@ -1,4 +1,4 @@
-"""Real builds of llama.cpp with their server inside, installed into a cache when first asked for."""
+"""Real builds of llama.cpp with their server inside, installed into a cache when first needed."""
 
 from __future__ import annotations
 

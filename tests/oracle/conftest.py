@@ -10,13 +10,6 @@ import pytest
 from tests.oracle.trial import Bench
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.oracle)
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     """A place to try files on servers; their logs stay in the test's temporary folder."""

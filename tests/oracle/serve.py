@@ -1,8 +1,9 @@
 """Serves a model with the server inside an unpacked `xllamacpp` wheel, until its stdin closes.
 
-    python serve.py WHEEL MODEL PORT SLOTS [flags of llama-server that the saves here were made with]
+    python serve.py WHEEL MODEL PORT SLOTS [FLAGS]
 
-It runs in a process of its own: what it is asked to restore can end it.
+FLAGS are those of llama-server, as far as the files on trial were saved with them. It runs in a
+process of its own: what it is asked to restore can end it.
 """
 
 from __future__ import annotations

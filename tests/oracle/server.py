@@ -19,8 +19,11 @@ from typing import Any
 
 START_SECONDS = 60
 ANSWER_SECONDS = 120
+LIKELIEST = 8
+"""Tokens whose probability is asked for."""
 BYTE_TOKENS = 259
-"""Token ids below are bytes and control tokens; builds b8672 to b11000 answer text that is no UTF-8 with an error."""
+"""Token ids below are bytes and control tokens, and never generated: builds b8672 to b11000 answer
+text that is no UTF-8 with an error."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,13 @@ class Answer:
     @property
     def tokens(self) -> tuple[int, ...]:
         """What was generated."""
-        return tuple(self.body.get("tokens", ()))
+        return tuple(self.body["tokens"])
+
+    @property
+    def likeliest(self) -> dict[int, float]:
+        """Log probabilities of the likeliest tokens in the place of the first generated one."""
+        first = self.body["completion_probabilities"][0]
+        return {one["id"]: one["logprob"] for one in first["top_logprobs"]}
 
     def __str__(self) -> str:
         """In words."""
@@ -65,12 +74,11 @@ class Server:
     def __init__(
         self, wheel: Path, model: Path, slots: Path, log: Path, flags: Sequence[str] = ()
     ) -> None:
-        self.slots = slots
         self.log = log
         self._port = _free_port()
         serve = Path(__file__).with_name("serve.py")
-        where = (wheel, model, self._port, slots)
-        self._command = [sys.executable, serve, *map(str, where), *flags]
+        where = (serve, wheel, model, self._port, slots)
+        self._command = [sys.executable, *map(str, where), *flags]
 
     def __enter__(self) -> Server:
         with self.log.open("wb") as log:
@@ -111,7 +119,7 @@ class Server:
         """Write a slot to `name` of the slot folder."""
         return self.ask(f"/slots/{slot}?action=save", {"filename": name})
 
-    def complete(self, prompt: Sequence[int], slot: int = 0, n_predict: int = 8) -> Answer:
+    def complete(self, prompt: Sequence[int], slot: int = 0, n_predict: int = 2) -> Answer:
         """Evaluate a prompt of token ids in a slot and generate greedily."""
         asked = {
             "prompt": list(prompt),
@@ -122,6 +130,7 @@ class Server:
             "cache_prompt": True,
             "ignore_eos": True,
             "return_tokens": True,
+            "n_probs": LIKELIEST,
             "logit_bias": [[token, False] for token in range(BYTE_TOKENS)],
         }
         return self.ask("/completion", asked)

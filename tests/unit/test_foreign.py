@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.envelopes import foreign
+from formats.envelopes import foreign, sdft
 from formats.layout import Layout
 from formats.spans import StopReason
 from inspector.decode import Decoding, decode
@@ -17,7 +17,7 @@ from inspector.node import Rows, find, walk
 from inspector.source import opened
 from inspector.span import Span
 
-ROWS: dict[str, Layout] = {row.id: row for row in foreign.ROWS}
+ROWS: dict[str, Layout] = {row.id: row for row in (*foreign.ROWS, *sdft.ROWS)}
 T, D, S = bytes.fromhex("11223344"), bytes.fromhex("aabb"), bytes.fromhex("cc")
 IDS = struct.pack("<3i", 1, 15043, 3186)
 PREFIX = struct.pack("<4096I", 1, 15043, 3186, *[0] * 4093)

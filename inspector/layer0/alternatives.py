@@ -1,0 +1,58 @@
+"""What would make keys right that alone are wrong: other settings of RoPE, other positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from inspector.geometry import Keys
+from inspector.layer0.comparison import Attention
+from inspector.layer0.recipes import RopeType
+from inspector.layer0.rope import Rope, with_yarn
+
+_BASES = (1e4, 1e5, 5e5, 1e6, 5e6, 1e7)
+_SCALES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
+_OFFSETS = (1, -1, 2, -2, 3, -3, 4, -4)
+
+
+def explained(attention: Attention, keys: Keys) -> str:
+    """What would make the keys right, in words; empty if nothing that is tried does.
+
+    Args:
+        attention: what was compared.
+        keys: the metadata of the model.
+    """
+    rows, rope = attention.k, attention.rope
+    if rows is None or rope.type is RopeType.NONE:
+        return ""
+    for says, other, offset in _alternatives(rope, keys):
+        positions = rows.sample.positions.copy()
+        positions[:, :3] += offset
+        moved = replace(rows, sample=replace(rows.sample, positions=positions))
+        side = moved.measured(other, content=False)
+        if side is not None and side.agrees:
+            return says
+    side = rows.measured(rope, content=False)
+    factor = rows.multiple(rope, side.rotation) if side is not None else 1.0
+    scaled = rows.measured(replace(rope, magnitude=rope.magnitude * factor), content=False)
+    if scaled is not None and scaled.agrees:
+        return f"they are {factor:.3f} times as large, as YaRN leaves them after context shifts"
+    return ""
+
+
+def _alternatives(rope: Rope, keys: Keys) -> Iterator[tuple[str, Rope, int]]:
+    """Other settings: in words, the setting, and how far positions move."""
+    for base in _BASES:
+        if base != rope.base:
+            yield f"RoPE base {base:g}, not {rope.base:g}", replace(rope, base=base), 0
+    trained = float(keys.number("context_length"))
+    for scale in _SCALES:
+        plain = replace(rope, trained=None, scale=scale, magnitude=1.0)
+        if scale != rope.scale or rope.trained is not None:
+            yield f"RoPE scale {scale:g}, not {rope.scale:g}", plain, 0
+        if scale != 1.0 and trained and (rope.trained is None or scale != rope.scale):
+            yield f"YaRN with RoPE scale {scale:g}", with_yarn(plain, trained, scale), 0
+    if rope.factors is not None:
+        yield "RoPE without frequency factors", replace(rope, factors=None), 0
+    for offset in _OFFSETS:
+        yield f"positions {offset:+d}", rope, offset
