@@ -20,10 +20,14 @@ class BadCommand(Exception):
 
 def _number(value: str) -> int:
     """What `std::stoi` makes of it: the digits in front."""
-    match = re.match(r"\s*[+-]?\d{1,10}", value)
-    if match is None:
-        raise ValueError("a number is wanted")
+    match = re.match(r"\s*[+-]?[0-9]+", value)
+    if match is None or len(match[0]) > _DIGITS or not -_INT <= int(match[0]) < _INT:
+        raise ValueError("a number of 32 bits is wanted")
     return int(match[0])
+
+
+_INT = 1 << 31
+_DIGITS = 40
 
 
 def _flash_attention(value: str) -> str:

@@ -1,657 +1,328 @@
-"""What a server's loader does with a slot file: its checks, in its order, on the file's own bytes.
-
-The loader is followed word by word, as it would read the file: with the sections, types and sizes of
-its own caches, whatever the file holds. So a file of another layout fails where it would really fail.
-
-Source: ggml-org/llama.cpp b10587, src/llama-context.cpp `llama_context::state_seq_load_file`,
-src/llama-kv-cache.cpp `llama_kv_cache::state_read`, src/llama-memory-recurrent.cpp
-`llama_memory_recurrent::state_read`, tools/server; restores on b7551 to b11549.
-"""
+"""What a server does with a slot file: accepts it, refuses it, or dies, and why."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
-from inspector.findings import Code, Finding, RemedyKind, Severity, register
-from inspector.own import OwnCache, OwnMemory, OwnState
-from inspector.servers import Build, ggsq_version
+from formats.ggml_types import IK
+from inspector.builds import build_number
+from inspector.checks import target as _codes  # noqa: F401 - registers the codes
+from inspector.expectation import SectionExpectation, expected_state
+from inspector.findings import Finding
+from inspector.gguf import Array
+from inspector.loader import Ended, Loader, Outcome, Own
+from inspector.node import Node
+from inspector.report import Report
+from inspector.sections import Section
+from inspector.servers import ggsq_version
 from inspector.source import Source
 from inspector.span import Span
+from inspector.target import FlashAttention, Target
 
-
-_KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read"
-_CONTEXT = "llama.cpp b10587, src/llama-context.cpp llama_context::state_seq_load_file"
-_SERVER = "llama.cpp b10587, tools/server: restore of a slot"
-_LOST = "the restore is refused, and what the slot held before is lost"
-_KEPT = "the restore is refused; the slot keeps what it held"
-
-
-def _code(
-    name: str,
-    severity: Severity,
-    meaning: str,
-    consequence: str,
-    remedy: RemedyKind,
-    advice: str,
-    source: str,
-) -> Code:
-    return Code(f"target.{name}", severity, meaning, consequence, remedy, advice, source)
-
-
-_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
-_EXACT, _LOSSY, _NONE = RemedyKind.EXACT, RemedyKind.LOSSY, RemedyKind.NONE
-
-register(
-    _code(
-        "not-a-slot-file",
-        _E,
-        "The file is no slot file",
-        _KEPT,
-        _NONE,
-        "name the slot file",
-        _CONTEXT,
-    ),
-    _code(
-        "version-mismatch",
-        _E,
-        "The server reads another version",
-        _KEPT,
-        _EXACT,
-        "use a build that reads this version, or restamp the file where the layouts are equal",
-        _CONTEXT,
-    ),
-    _code(
-        "tokens-exceed-file",
-        _E,
-        "The token count is larger than the file",
-        _KEPT,
-        _NONE,
-        "see the findings about the file itself",
-        _CONTEXT,
-    ),
-    _code(
-        "tokens-exceed-context",
-        _E,
-        "The slot has no room for so many tokens",
-        _LOST,
-        _LOSSY,
-        "start the server with a larger context, or fewer slots",
-        _SERVER,
-    ),
-    _code(
-        "tokens-invalid",
-        _E,
-        "The server does not take these tokens",
-        _LOST,
-        _NONE,
-        "see the findings about the file itself, and whether the model is the right one",
-        _SERVER,
-    ),
-    _code(
-        "tokens-packed",
-        _W,
-        "The server takes the packed tokens for token ids",
-        "the restore succeeds, and no prompt matches it: nothing is reused",
-        _EXACT,
-        "use a build from b10388 on, or write the tokens as a plain list",
-        _SERVER,
-    ),
-    _code(
-        "media-needs-projector",
-        _E,
-        "The state holds media, the server has no projector",
-        _LOST,
-        _NONE,
-        "start the server with --mmproj",
-        _SERVER,
-    ),
-    _code(
-        "media-version",
-        _E,
-        "The server reads another version of media chunks",
-        _LOST,
-        _EXACT,
-        "use a build that reads this version",
-        "llama.cpp b10684, tools/mtmd",
-    ),
-    _code(
-        "projector-refused",
-        _E,
-        "The server saves and restores no slots with a projector",
-        _KEPT,
-        _NONE,
-        "start it without --mmproj, or use a build from b10388 on",
-        _SERVER,
-    ),
-    _code(
-        "n-stream-mismatch",
-        _E,
-        "The cache of the server is divided otherwise",
-        _KEPT,
-        _EXACT,
-        "start the server with the same --parallel and --kv-unified as the one that saved",
-        _KV,
-    ),
-    _code(
-        "seq-id-mismatch",
-        _E,
-        "Cells are not as this build writes them",
-        _LOST,
-        _EXACT,
-        "use a build of the interval in which the file was written",
-        _KV,
-    ),
-    _code(
-        "cells-do-not-fit",
-        _E,
-        "The cache is too small",
-        _LOST,
-        _LOSSY,
-        "start the server with a larger context, or free other slots",
-        _KV,
-    ),
-    _code(
-        "cell-count-allocates",
-        _E,
-        "The server allocates memory for a count that lies",
-        "the restore is refused if the allocation fails, else the system may kill the server",
-        _NONE,
-        "see the findings about the file itself",
-        "llama.cpp b10229, restore of such a file",
-    ),
-    _code(
-        "layer-count-mismatch",
-        _E,
-        "The model has another number of layers",
-        _LOST,
-        _NONE,
-        "name the model that the state was saved with",
-        _KV,
-    ),
-    _code(
-        "v-trans-mismatch",
-        _E,
-        "Values are stored the other way round",
-        _LOST,
-        _EXACT,
-        "start the server with the same --flash-attn as the one that saved",
-        _KV,
-    ),
-    _code(
-        "rotation-mismatch",
-        _E,
-        "Keys or values are rotated otherwise",
-        _LOST,
-        _LOSSY,
-        "use the same cache types and LLAMA_ATTN_ROT_DISABLE as the server that saved",
-        _KV,
-    ),
-    _code(
-        "type-mismatch",
-        _E,
-        "The cache of the server has another type",
-        _LOST,
-        _LOSSY,
-        "start the server with the same --cache-type-k and --cache-type-v as the one that saved",
-        _KV,
-    ),
-    _code(
-        "row-size-mismatch",
-        _E,
-        "Rows have another size",
-        _LOST,
-        _NONE,
-        "name the model that the state was saved with",
-        _KV,
-    ),
-    _code(
-        "truncated",
-        _E,
-        "The file ends before the state does",
-        _LOST,
-        _NONE,
-        "see the findings about the file itself",
-        _KV,
-    ),
-    _code(
-        "truncated-aborts",
-        _E,
-        "The file ends before the state does, and the server does not notice",
-        "the server process dies, with all its slots",
-        _NONE,
-        "do not restore it; the token list can be prefilled again",
-        _CONTEXT,
-    ),
-    _code(
-        "recurrent-cells-abort",
-        _E,
-        "The recurrent section has several cells",
-        "the server process dies, with all its slots",
-        _NONE,
-        "do not restore it",
-        _KV,
-    ),
-    _code(
-        "empty-state",
-        _W,
-        "There is nothing in the state",
-        "the restore is refused, or gives an empty slot",
-        _NONE,
-        "delete the file",
-        _CONTEXT,
-    ),
-    _code(
-        "pos-min-abort",
-        _E,
-        "Tokens without cells: the next request kills the server",
-        "the restore succeeds; the first prompt that shares a prefix aborts the process",
-        _NONE,
-        "do not restore it",
-        "llama.cpp b5554 (PR #13833)",
-    ),
-    _code(
-        "rotation-unrecorded",
-        _W,
-        "The rows are perhaps rotated otherwise than the server's",
-        "the restore succeeds, and answers turn to garbage",
-        _LOSSY,
-        "restore it with a build of the same side of b8619, or compare layer 0 with the model",
-        "llama.cpp b8619 (PR #21038), restores of b8156 files on b8672",
-    ),
-    _code(
-        "layout-silent",
-        _W,
-        "The numbers were laid out otherwise when the file was written",
-        "the restore succeeds, and answers turn to garbage",
-        _EXACT,
-        "use a build of the interval in which the file was written",
-        "llama.cpp b7812 (MLA keys), b8157 to b8390 (delta nets), measured",
-    ),
-    _code(
-        "fork-differs",
-        _N,
-        "The server is a fork: its loader was not run",
-        "the verdict is that of its base",
-        _NONE,
-        "not needed",
-        "the fork's merge base",
-    ),
-)
-
-_HEAD = 12
-_HUGE = 1 << 26
-"""Cells for which a build that allocates before it checks needs more than a gigabyte."""
-_CHUNK = 1 << 20
-
-
-class Outcome(StrEnum):
-    """What becomes of a restore."""
-
-    ACCEPTS = "accepts"
-    REFUSES = "refuses"
-    ABORTS = "aborts"
-    UNKNOWN = "unknown"
+_MODEL = frozenset({"model"})
+_REFUSED = "Unable to restore slot: {}"
+_INVALID_TOKENS = "Invalid tokens in slot save file"
+_HEAD_BYTES = 12
+_PADDING = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What the loader does, and why.
+    """What becomes of a restore.
 
     Attributes:
         outcome: in one word.
-        reason: code of the finding that decides; None for an acceptance.
-        message: what the server logs, or in our words what happens.
-        findings: what decides, then what else is to be known.
+        reason: code of the finding that decides; None for a clean acceptance.
+        message: what the server logs or answers, or what happens in our words.
+        findings: what decides, then what follows from it or comes with it.
+        assumed: what had to be guessed beyond the target, in words.
     """
 
     outcome: Outcome
     reason: str | None
     message: str
     findings: tuple[Finding, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
-class _Ends(Exception):  # noqa: N818 - the end of a restore, not an error
-    def __init__(self, outcome: Outcome, finding: Finding, message: str) -> None:
-        super().__init__(message)
-        self.outcome, self.finding, self.message = outcome, finding, message
-
-
-def follow(
-    source: Source, payload: Span, build: Build, memory: OwnMemory
-) -> tuple[Outcome, Finding | None, str, int]:
-    """Follow the loader through the payload.
+def restore(source: Source, report: Report, target: Target) -> Restore:
+    """Follow the server that the user named.
 
     Args:
         source: the file, open.
-        payload: from behind the tokens to the end of the file.
-        build: whose loader.
-        memory: its own caches.
-
-    Returns:
-        The outcome, the finding that decides, the message, and the offset that was reached.
+        report: what is known of it.
+        target: the server.
     """
-    loader = _Loader(source, payload, build)
+    assumed: list[str] = []
     try:
-        for part in memory.parts:
-            if isinstance(part, OwnCache):
-                loader.cache(part)
-            else:
-                loader.state(part)
-        loader.end()
-    except _Ends as end:
-        return end.outcome, end.finding, end.message, loader.offset
-    return Outcome.ACCEPTS, None, "", loader.offset
-
-
-class _Loader:
-    """Reads as the loader reads.
-
-    Attributes:
-        offset: the next byte; beyond the end of the file once the loader reads what is not there.
-    """
-
-    def __init__(self, source: Source, payload: Span, build: Build) -> None:
-        self._source, self._build = source, build
-        self._start, self._end = payload.start, payload.stop
-        self.offset = payload.start
-
-    @property
-    def _short(self) -> bool:
-        """Whether it has read beyond the end."""
-        return self.offset > self._end
-
-    def _words(self, code: str) -> tuple[int, ...] | None:
-        """The next words, or None beyond the end: then the loader goes on with what it had before."""
-        layout = struct.Struct("<" + code)
-        data = self._source.read_at(self.offset, min(layout.size, max(0, self._end - self.offset)))
-        self.offset += layout.size
-        if len(data) == layout.size:
-            return layout.unpack(data)
-        self._beyond_end()
-        return None
-
-    def _skip(self, size: int) -> None:
-        self.offset += size
-        if self._short:
-            self._beyond_end()
-
-    def _beyond_end(self) -> None:
-        if not self._build.has("truncation-aborts"):
-            raise self._refusal(
-                "target.truncated",
-                "the file is shorter than what the server reads",
-                "unexpectedly reached end of file",
-                "all bytes of the state",
-                f"an end at 0x{self._end:x}",
-            )
-
-    def end(self) -> None:
-        """The assertion behind the last read: no more was consumed than there was."""
-        if self._short:
-            raise _Ends(
-                Outcome.ABORTS,
-                self._finding(
-                    "target.truncated-aborts",
-                    f"the server reads {self.offset - self._end:,} bytes that are not there",
-                    f"{self.offset - self._start:,} bytes of state",
-                    f"{self._end - self._start:,}",
-                ),
-                "GGML_ASSERT(nread <= state_size) failed",
-            )
-
-    def cache(self, own: OwnCache) -> None:
-        """One attention cache."""
-        if self._build.has("n-stream"):
-            self._next(own.path, "n_stream mismatch", own.n_stream, "target.n-stream-mismatch")
-            for _ in range(own.n_stream):
-                self._stream(own)
+        _envelope(source, report, target)
+        own = _own(report, target, assumed)
+        if isinstance(own, str):
+            return Restore(Outcome.UNKNOWN, None, own, assumed=tuple(assumed))
+        if target.build.server == IK:
+            return Restore(Outcome.UNKNOWN, None, "ik_llama.cpp's loader is not followed")
         else:
-            self._stream(own)
+            Loader(source, _payload(source, report), target.build).run(own)
+        _tokens(report, target)
+    except Ended as end:
+        code = end.finding.code
+        return Restore(end.outcome, code, end.message, (end.finding,), tuple(assumed))
+    findings = tuple(_silent(report, target))
+    reason = findings[0].code if findings else None
+    return Restore(Outcome.ACCEPTS, reason, "restored", findings, tuple(assumed))
 
-    def _next(self, path: str, message: str, expected: int, code: str) -> None:
-        words = self._words("I")
-        if words is None or words[0] != expected:
-            actual = "nothing" if words is None else str(words[0])
-            raise self._refusal(
-                code,
-                f"{path} has {actual} cell arrays, the server {expected}",
-                message,
-                str(expected),
-                actual,
-            )
 
-    def _stream(self, own: OwnCache) -> None:
-        words = self._words("I")
-        if words is None:
-            return self._next_section_beyond(own.path)
-        (count,) = words
-        if count == 0 and self._build.has("n-stream"):
-            return None
-        self._room(own.path, count, own.n_cells)
-        self._cells(own.path, count, own.cell_bytes, own.n_seq_id)
-        if own.n_cells is not None and count > own.n_cells:
-            raise self._refusal(
-                "target.cells-do-not-fit",
-                f"{count:,} cells of {own.path} do not fit into a cache of {own.n_cells:,}",
-                f"failed to find {count} available cells in kv cache",
-                f"at most {own.n_cells:,} cells",
-                f"{count:,}",
-            )
-        self._layout(own)
-        self._blocks(own, count)
-        return None
+def _refused(code: str, span: Span, message: str, logged: str, expected: str, actual: str) -> Ended:
+    finding = Finding(f"target.{code}", "", span, message, expected, actual)
+    return Ended(Outcome.REFUSES, finding, logged)
 
-    def _room(self, path: str, count: int, n_cells: int | None) -> None:
-        """What is tested, or allocated, before any cell is read."""
-        if self._build.has("cell-count-first"):
-            if n_cells is not None and count > n_cells:
-                raise self._refusal(
-                    "target.cells-do-not-fit",
-                    f"{count:,} cells of {path} do not fit into a cache of {n_cells:,}",
-                    "not enough cells in kv cache",
-                    f"at most {n_cells:,} cells",
-                    f"{count:,}",
-                )
-        elif count > _HUGE:
-            raise self._refusal(
-                "target.cell-count-allocates",
-                f"the server allocates memory for {count:,} cells before it looks at them",
-                "std::bad_alloc",
-                "cells that the file holds",
-                f"{count:,}",
-            )
 
-    def _cells(self, path: str, count: int, cell_bytes: int, n_seq_id: int) -> None:
-        """Every cell must have the number of sequence ids that this build writes."""
-        start, expected = self.offset, struct.pack("<I", n_seq_id)
-        per_read = max(1, _CHUNK // cell_bytes)
-        for first in range(0, count, per_read):
-            rows = min(per_read, count - first)
-            at = start + first * cell_bytes
-            data = self._source.read_at(at, min(rows * cell_bytes, max(0, self._end - at)))
-            whole = len(data) // cell_bytes
-            for index in range(4):
-                column = data[4 + index :: cell_bytes][:whole]
-                if column.strip(expected[index : index + 1]):
-                    raise self._refusal(
-                        "target.seq-id-mismatch",
-                        f"a cell of {path} has another number of sequence ids than {n_seq_id}",
-                        "invalid seq_id-agnostic kv cell",
-                        f"n_seq_id {n_seq_id} in every cell",
-                        "another number",
-                    )
-            if whole < rows:
-                break
-        self.offset = start
-        self._skip(count * cell_bytes)
+def _envelope(source: Source, report: Report, target: Target) -> None:
+    """Magic, version, token count; then what a server tests before it loads at all."""
+    head = source.read_at(0, _HEAD_BYTES)
+    whole = Span(0, min(_HEAD_BYTES, report.size))
+    version = int.from_bytes(head[4:8], "little")
+    if head[:4] != b"qsgg" or len(head) < _HEAD_BYTES:
+        raise _refused(
+            "not-a-slot-file",
+            whole,
+            f"the file begins with {head[:4]!r}",
+            "unknown (magic, version) for sequence state file",
+            "'qsgg'",
+            repr(head[:4]),
+        )
+    own = ggsq_version(target.build)
+    if own is not None and version != own:
+        raise _refused(
+            "version-mismatch",
+            Span(4, 8),
+            f"the file has version {version}, {target.build.label} reads {own}",
+            f"unknown (magic, version) for sequence state file: 67677371, {version:08x}",
+            str(own),
+            str(version),
+        )
+    words = int.from_bytes(head[8:12], "little")
+    room = (report.size - _HEAD_BYTES) // 4
+    if target.build.has("packed-tokens") and words > room:
+        message = f"{words:,} token words, the file has room for {room:,}"
+        logged = "token count exceeds the file size"
+        raise _refused(
+            "tokens-exceed-file", Span(8, 12), message, logged, f"{room:,}", f"{words:,}"
+        )
+    n_ctx = target.n_ctx_slot
+    if not target.build.has("packed-tokens") and n_ctx is not None and words > n_ctx:
+        raise _too_many_tokens(words, n_ctx)
+    if target.mmproj and target.build.has("no-slots-with-mmproj"):
+        message = f"{target.build.label} has no slot files with a projector"
+        logged = "This feature is not supported by multimodal"
+        raise _refused("projector-refused", whole, message, logged, "no --mmproj", "--mmproj")
 
-    def _layout(self, own: OwnCache) -> None:
-        words = self._words("II")
-        if words is None:
-            return
-        v_trans, n_layer = words
-        if n_layer != own.n_layer:
-            raise self._refusal(
-                "target.layer-count-mismatch",
-                f"{own.path} has {n_layer} layers, the server's cache {own.n_layer}",
-                f"mismatched layer count ({n_layer} instead of {own.n_layer})",
-                str(own.n_layer),
-                str(n_layer),
-            )
-        if own.v_trans is not None and v_trans != own.v_trans:
-            raise self._refusal(
-                "target.v-trans-mismatch",
-                f"values of {own.path} are stored {'channel by channel' if v_trans else 'in rows'}, "
-                f"the server wants them {'channel by channel' if own.v_trans else 'in rows'}",
-                "incompatible V transposition",
-                f"v_trans {own.v_trans}",
-                f"v_trans {v_trans}",
-            )
-        if self._build.has("rotation-words"):
-            self._rotation(own)
 
-    def _rotation(self, own: OwnCache) -> None:
-        words = self._words("II")
-        if words is None or own.rotation is None:
-            return
-        for name, stored, expected in zip(("key", "value"), words, own.rotation, strict=True):
-            if stored != expected:
-                raise self._refusal(
-                    "target.rotation-mismatch",
-                    f"{name}s of {own.path} are rotated by {stored}, the server wants {expected}",
-                    f"incompatible {name} rotation ({stored} instead of {expected})",
-                    str(expected),
-                    str(stored),
-                )
+def _too_many_tokens(count: int, n_ctx: int) -> Ended:
+    message = f"{count:,} tokens, a slot of this server holds {n_ctx:,}"
+    logged = "token count in sequence state file exceeded capacity"
+    return _refused(
+        "tokens-exceed-context", Span(8, 12), message, logged, f"at most {n_ctx:,}", f"{count:,}"
+    )
 
-    def _blocks(self, own: OwnCache, count: int) -> None:
-        for layer, (type_id, row) in zip(own.layers, own.k, strict=True):
-            self._block("key", layer, type_id, row)
-            self._skip(count * row)
-        for layer, (type_id, row) in zip(own.layers, own.v, strict=False):
-            if own.v_trans:
-                self._transposed(layer, type_id, own.v_element_bytes, row)
-            else:
-                self._block("value", layer, type_id, row)
-            self._skip(count * row)
 
-    def _block(self, name: str, layer: int, type_id: int, row: int) -> None:
-        words = self._words("iQ")
-        if words is None:
-            return self._header_beyond(name, layer, type_id)
-        if words[0] != type_id:
-            raise self._type_mismatch(name, layer, type_id, words[0])
-        if words[1] != row:
-            raise self._refusal(
-                "target.row-size-mismatch",
-                f"a {name} row of layer {layer} has {words[1]:,} bytes, the server's {row:,}",
-                f"mismatched {name} row size ({words[1]} != {row}, layer {layer})",
-                f"{row:,} bytes",
-                f"{words[1]:,} bytes",
-            )
-        return None
+def _payload(source: Source, report: Report) -> Span:
+    words = int.from_bytes(source.read_at(8, 4), "little")
+    return Span(min(_HEAD_BYTES + 4 * words, report.size), report.size)
 
-    def _transposed(self, layer: int, type_id: int, element: int, row: int) -> None:
-        words = self._words("iII")
-        if words is None:
-            return self._header_beyond("value", layer, type_id)
-        if words[0] != type_id:
-            raise self._type_mismatch("value", layer, type_id, words[0])
-        if words[1:] != (element, row // element):
-            raise self._refusal(
-                "target.row-size-mismatch",
-                f"layer {layer} has {words[2]} channels of {words[1]} bytes",
-                f"mismatched GQA size ({words[2]} != {row // element}, layer {layer})",
-                f"{row // element} channels of {element} bytes",
-                f"{words[2]} of {words[1]}",
-            )
-        return None
 
-    def _type_mismatch(self, name: str, layer: int, own: int, stored: int) -> _Ends:
-        return self._refusal(
-            "target.type-mismatch",
-            f"{name}s of layer {layer} have type {stored}, the server's cache has type {own}",
-            f"mismatched {name} type ({own} != {stored}, layer {layer})",
-            f"type {own}",
-            f"type {stored}",
+def _own(report: Report, target: Target, assumed: list[str]) -> Own | str:
+    """The server's caches: by its model, or by the file itself where no model is named."""
+    if not target.said - _MODEL:
+        target = _as_saved(report, target)
+        assumed.append("cache types, flash attention, slots: those that the file was saved with")
+    v_trans = target.v_trans
+    if v_trans is None:
+        v_trans = False
+        assumed.append("flash attention: on, which auto becomes where the backend has it")
+    expected = expected_state(target)
+    if not isinstance(expected, str):
+        cell_bytes = expected.cell_bytes
+        return Own(expected.sections, expected.n_stream or 1, cell_bytes, v_trans)
+    if target.memory is not None:
+        return expected
+    if not report.sections or target.build.server == IK:
+        return "without a model nothing can be said of this file"
+    assumed.append("the model: the one that the file was saved with")
+    sections = tuple(_stored(section, target) for section in report.sections)
+    ext = max(section.cell_ext for section in report.sections)
+    cell_bytes = 8 + ext + (4 if target.build.has("seq-id") else 0)
+    return Own(sections, target.n_stream, cell_bytes, v_trans)
+
+
+def _as_saved(report: Report, target: Target) -> Target:
+    """The target with the options of the server that saved, as far as the file shows them."""
+    attention = next((s for s in report.sections if s.kind in ("attention", "swa")), None)
+    if attention is None:
+        return target
+    k = attention.k[0].type_name if attention.k else target.type_k
+    v = attention.v[0].type_name if attention.v else k
+    flash = FlashAttention.OFF if attention.v_trans == 1 else FlashAttention.ON
+    n = attention.n_stream
+    return replace(
+        target, type_k=k, type_v=v, flash_attention=flash, n_parallel=n, kv_unified=n == 1
+    )
+
+
+def _stored(section: Section, target: Target) -> SectionExpectation:
+    """A section as the file has it, for a model that nobody named."""
+    recurrent = section.kind == "recurrent"
+    k, v = (section.r, section.s) if recurrent else (section.k, section.v)
+    count = max(1, len(section.streams))
+    k, v = k[: len(k) // count], v[: len(v) // count]
+    words = next((body for body in _bodies(section)), section.node)
+    capacity = target.n_parallel if recurrent else None
+    if section.kind == "attention" and target.n_ctx_slot:
+        capacity = -(-target.n_ctx_slot // _PADDING) * _PADDING
+    return SectionExpectation(
+        member=section.path,
+        kind=section.kind,
+        layers=tuple(range(len(k))),
+        n_layer=section.n_layer if section.n_layer is not None else len(k),
+        type_k="f32" if recurrent else target.type_k,
+        type_v=("f32" if recurrent else target.type_v) if v else None,
+        k=tuple(block.row_bytes for block in k),
+        v=tuple(block.row_bytes for block in v),
+        n_rot_k=words.number("n_rot_k"),
+        n_rot_v=words.number("n_rot_v"),
+        capacity=capacity,
+    )
+
+
+def _bodies(section: Section) -> Iterator[Node]:
+    streams = section.node.get("streams")
+    for body in streams.children if streams is not None else (section.node,):
+        if body.get("n_layer") is not None:
+            yield body
+
+
+def _tokens(report: Report, target: Target) -> None:
+    """What a server from b10388 on tests when the memory is in place already."""
+    tokens = report.tokens
+    if tokens is None or not target.build.has("tokens-validated"):
+        return
+    span = tokens.span
+    if tokens.media and not target.mmproj:
+        message = f"{tokens.media} media chunks, and no projector"
+        logged = _REFUSED.format("Multimodal data in slot save file, but no projector is loaded")
+        raise _refused("media-needs-projector", span, message, logged, "--mmproj", "none")
+    n_ctx = target.n_ctx_slot
+    if n_ctx is not None and tokens.count > n_ctx:
+        raise _too_many_tokens(tokens.count, n_ctx)
+    n_vocab = _n_vocab(target)
+    bad = tokens.ids < (-1 if tokens.media else 0)
+    if n_vocab:
+        bad |= tokens.ids >= n_vocab
+    n_bad = int(bad.sum())
+    if n_bad:
+        limit = f"ids from 0 to {n_vocab - 1:,}" if n_vocab else "ids of at least 0"
+        message = f"{n_bad:,} of {tokens.count:,} tokens are no ids of this vocabulary"
+        raise _refused(
+            "tokens-invalid", span, message, _REFUSED.format(_INVALID_TOKENS), limit, f"{n_bad:,}"
         )
 
-    def _header_beyond(self, name: str, layer: int, type_id: int) -> None:
-        """A header that is not there reads as zeros, in later builds as the header before it."""
-        if not self._build.has("cell-count-first") and type_id != 0:
-            raise self._type_mismatch(name, layer, type_id, 0)
 
-    def _next_section_beyond(self, path: str) -> None:
-        raise self._refusal(
-            "target.truncated",
-            f"{path} is not there at all",
-            "not enough cells in kv cache",
-            path,
-            f"an end at 0x{self._end:x}",
+def _n_vocab(target: Target) -> int | None:
+    """Entries of the model's vocabulary."""
+    if target.model is None:
+        return None
+    listed = target.model.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(listed, Array):
+        return listed.count
+    if isinstance(listed, tuple):
+        return len(listed)
+    size = target.model.metadata.get(f"{target.model.architecture}.vocab_size")
+    return size if isinstance(size, int) else None
+
+
+def _silent(report: Report, target: Target) -> Iterator[Finding]:
+    """What goes wrong although the restore is accepted."""
+    tokens, build = report.tokens, target.build
+    whole = Span(0, report.size)
+    cells = sum(section.cells for section in report.sections)
+    if tokens is not None and tokens.count and not cells and build.has("pos-min-asserted"):
+        message = f"{tokens.count:,} tokens, no cells"
+        yield Finding("target.pos-min-abort", "", whole, message, "cells", "none")
+    if tokens is not None and not tokens.count and not cells:
+        yield Finding("target.empty-state", "", whole, "no tokens, no cells", "a state", "nothing")
+    if tokens is not None and tokens.packing == "packed" and not build.has("packed-tokens"):
+        message = f"{build.label} takes the {tokens.words:,} words of packed tokens for tokens"
+        yield Finding("target.tokens-packed", "", tokens.span, message, "a plain list", "packed")
+    yield from _rotated_otherwise(report, target)
+    yield from _ordered_otherwise(report, target)
+
+
+def _written(report: Report) -> tuple[int, int]:
+    """The first and the last build that can have written the file."""
+    builds = report.identification.builds
+    return build_number(builds.since or ""), build_number(builds.until or "") or 1 << 30
+
+
+def _rotated_otherwise(report: Report, target: Target) -> Iterator[Finding]:
+    """Quantized rows of a file that does not say whether they are rotated."""
+    if target.build.has("rotation-words") or target.build.server == IK:
+        return
+    expected = expected_state(target)
+    turned = (
+        any(part.n_rot_k or part.n_rot_v for part in expected.sections)
+        if not isinstance(expected, str)
+        else _divisible(report)
+    )
+    since, until = _written(report)
+    rotates = target.build.has("rotation") and target.rotation
+    before, after = until < _ROTATION, since >= _ROTATION
+    if _divisible(report) and ((rotates and turned and before) or (not rotates and after)):
+        section = report.sections[0]
+        message = f"written by {report.identification.builds}, read by {target.build.label}"
+        wants = "rotated rows" if rotates else "rows as computed"
+        yield Finding(
+            "target.rotation-unrecorded", section.path, section.span, message, wants, "the other"
         )
 
-    def state(self, own: OwnState) -> None:
-        """The recurrent section."""
-        words = self._words("I")
-        if words is None:
-            return self._next_section_beyond(own.path)
-        (count,) = words
-        if self._build.has("cell-count-first") and count > own.n_cells:
-            raise self._refusal(
-                "target.cells-do-not-fit",
-                f"{count:,} recurrent cells, the server has {own.n_cells} slots",
-                "not enough cells in kv cache",
-                f"at most {own.n_cells}",
-                f"{count:,}",
-            )
-        self._cells(own.path, count, 8, 0)
-        if count > 1:
-            raise _Ends(
-                Outcome.ABORTS,
-                self._finding(
-                    "target.recurrent-cells-abort",
-                    f"{count:,} recurrent cells in the state of one sequence",
-                    "1 cell",
-                    f"{count:,}",
-                ),
-                "GGML_ASSERT of the cells that were found",
-            )
-        words = self._words("II")
-        if words is not None and words[1] != own.n_layer:
-            raise self._refusal(
-                "target.layer-count-mismatch",
-                f"{own.path} was written for {words[1]} layers, the model has {own.n_layer}",
-                f"mismatched layer count ({words[1]} instead of {own.n_layer})",
-                str(own.n_layer),
-                str(words[1]),
-            )
-        if words is not None and words[0] != 0:
-            raise self._refusal(
-                "target.v-trans-mismatch",
-                "the recurrent state claims to be transposed",
-                "incompatible s transposition",
-                "s_trans 0",
-                f"s_trans {words[0]}",
-            )
-        for name, row, layers in (("r", own.r, own.layers), ("s", own.s, own.layers)):
-            for layer in layers:
-                self._block(name, layer, 0, row)
-                self._skip(count * row)
-        return None
 
-    def _refusal(
-        self,
-        code: str,
-        message: str,
-        logged: str,
-        expected: str,
-        actual: str,
-    ) -> _Ends:
-        return _Ends(Outcome.REFUSES, self._finding(code, message, expected, actual), logged)
+_ROTATION = 8619
+_LATENT_FIRST = 7812
+_DELTA_NETS = (8156, 8390)
+_DELTA_NET_MODELS = ("qwen3next", "qwen35", "qwen35moe")
 
-    def _finding(self, code: str, message: str, expected: str, actual: str) -> Finding:
-        at = min(self.offset, self._end)
-        return Finding(code, "", Span(max(self._start, at - 4), at), message, expected, actual)
+
+def _divisible(report: Report) -> bool:
+    return any(
+        block.readings
+        and block.readings[0].block_elements > 1
+        and (block.readings[0].elements(block.row_bytes) or 0) % 64 == 0
+        for section in report.sections
+        if section.kind != "recurrent"
+        for block in section.k + section.v
+    )
+
+
+def _ordered_otherwise(report: Report, target: Target) -> Iterator[Finding]:
+    """Latent keys and delta-net states whose order changed without a trace."""
+    memory, number = target.memory, target.build.number
+    if memory is None or number is None or not report.sections:
+        return
+    since, until = _written(report)
+    section = None
+    if memory.mla and (until < _LATENT_FIRST <= number or number < _LATENT_FIRST <= since):
+        section, what = report.sections[0], "latent keys: rope part and latent part changed places"
+    first, last = _DELTA_NETS
+    crosses = (until <= first and number >= last) or (number <= first and since >= last)
+    if memory.architecture in _DELTA_NET_MODELS and crosses:
+        section, what = report.sections[-1], "states of delta nets: every block was transposed"
+    if section is not None:
+        message = f"{what}; written by {report.identification.builds}"
+        yield Finding(
+            "target.layout-silent",
+            section.path,
+            section.span,
+            message,
+            f"the order of {target.build.label}",
+            "the other",
+        )

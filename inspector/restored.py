@@ -249,15 +249,15 @@ def _taken(listing: CheckpointList, carrier: Carrier) -> bool:
 def _checkpoint(
     record: CheckpointRecord, slot: Slot, carrier: Carrier, target: Target
 ) -> Checkpoint:
-    sections = record.blob.sections if record.blob is not None else ()
-    swa = next((s for s in sections if s.kind == "swa"), None)
-    recurrent = next((s for s in sections if s.kind == "recurrent"), None)
+    sections = {part.kind: part for part in record.blob.sections} if record.blob else {}
+    cells = sections.get("swa") or sections.get("attention")  # of one cache, they look alike
+    state = sections.get("recurrent") or cells
     tip: int | None = None
     if slot.memory.at_tip:
-        ends = [s.pos_max for s in sections if s.pos_max is not None]
-        known = recurrent.pos_max if recurrent is not None else max(ends, default=None)
-        tip = record.pos_max if known is None else known
-    window: NDArray[np.int64] | None = swa.pos if swa is not None else None
+        tip = record.pos_max if state is None or state.pos_max is None else state.pos_max
+    window: NDArray[np.int64] | None = None
+    if slot.memory.windowed and cells is not None:
+        window = cells.pos
     return Checkpoint(
         n_tokens=record.n_tokens or 0,
         pos_min=_or_nowhere(record.pos_min),

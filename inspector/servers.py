@@ -432,12 +432,12 @@ def _fork_build(fork: Fork, which: str) -> Build | str:
 
 def _ik_build(which: str) -> Build | str:
     day = next((day for commit, day in IK_COMMITS.items() if _same(commit, which)), which)
-    label, day = (f"ik@{which}", day) if which else ("ik", NEWEST_IK)
     try:
-        day = date.fromisoformat(day).isoformat()
+        day = date.fromisoformat(day or NEWEST_IK).isoformat()
     except ValueError:
         return f"{which!r} is no day of {IK}: name it as ik@{NEWEST_IK}"
     newer = f"it does what {IK} of {NEWEST_IK} does, the newest known"
+    label = f"ik@{which or day}"
     return Build(IK, label, None, day, assumed=(newer,) if day > NEWEST_IK else ())
 
 

@@ -205,11 +205,14 @@ def target_of(
     with ExitStack() as stack:
         if path is None:
             assumed.append("no model is named: what follows from it is not known")
-        elif model is None and "model" not in words.values and not path.exists():
-            notes.append(f"{path} is not on this machine: name the model's file to have it read")
-            target = replace(target, model_name=_name(str(path)))
-        else:
+        elif model is not None or "model" in words.values:
             target = _with_model(target, stack, path)
+        else:
+            try:
+                target = _with_model(target, stack, path)
+            except BadTarget as error:  # it is a file of the machine that the server runs on
+                notes.append(f"the server's model cannot be read here: {error}")
+                target = replace(target, model_name=_name(str(path)))
         yield replace(target, assumed=tuple(assumed), notes=tuple(notes))
 
 
@@ -220,7 +223,7 @@ def _name(path: str) -> str:
 def _with_model(target: Target, stack: ExitStack, path: Path) -> Target:
     try:
         source = stack.enter_context(opened(path))
-    except Unreadable as error:
+    except (Unreadable, ValueError) as error:  # a ValueError for names that no file can have
         raise BadTarget(f"{path}: {error}") from error
     model = read_model(source)
     if isinstance(model, Unusable):

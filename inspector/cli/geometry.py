@@ -39,7 +39,9 @@ def geometry(
             state = expected_state(target)
             if isinstance(state, str):
                 raise BadTarget(f"{model}: {state}")
-            wanted = sorted(set(tokens or (*_USUAL, target.n_ctx_slot or 0)))
+            most = target.n_ctx_slot
+            usual = {n for n in (*_USUAL, most or 0) if most is None or n <= most}
+            wanted = sorted(set(tokens) or usual)
             if json:
                 from json import dumps
 

@@ -21,7 +21,7 @@ from inspector.layer0.rope import Rope, ropes_of
 from inspector.layer0.weights import NotTestable
 from inspector.numbers import Floats
 
-PLAIN = "heads"
+PLAIN = ""
 LATENT_FIRST, ROPE_FIRST = "latent, then rope", "rope, then latent"
 NOPE_FIRST, ROPE_THEN_NOPE = "nope, then rope", "rope, then nope"
 """Orders of the parts of a key. Latent keys: the first of each pair since b7812."""

@@ -130,7 +130,7 @@ class Comparison:
         return attention, convolution
 
     def _note(self, reason: object) -> None:
-        if str(reason) not in self.notes:
+        if str(reason) and str(reason) not in self.notes:
             self.notes.append(str(reason))
 
     # -- attention ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Comparison:
         ]
         if not found:
             _check_widths(candidates[0].cells, forms)
-            raise NotTestable("; ".join(self.notes) or "the rows of layer 0 are not there")
+            raise NotTestable("" if self.notes else "the rows of layer 0 are not there")
         return min(found, key=lambda compared: compared.rank)
 
     def _section(self) -> Section:
@@ -209,7 +209,7 @@ class Comparison:
             return None
         try:
             kind = stored.type_of(block, width)
-            if kind.row_prefix_bytes and width != part.elements.size:
+            if kind.row_prefix_bytes and len(part.elements) > 1:
                 raise NotTestable(f"{block.path}: {kind.name} keys of several heads are cut short")
             rows = stored.rows(self.source, block, kind, sample.index, part.elements)
         except NotTestable as reason:
@@ -256,8 +256,7 @@ class Comparison:
             if (side := rows.measured(_UNTURNED, content=True)) is not None:
                 found.append(Convolution(side, row, end))
         if not found:
-            self._note("the convolution state of layer 0 is not there, or not finite")
-            raise NotTestable("; ".join(self.notes))
+            raise NotTestable("the convolution state of layer 0 is not there, or not finite")
         return min(found, key=lambda convolution: convolution.side.error)
 
     def state_block(self) -> Block:

@@ -92,12 +92,12 @@ def _from_minimum(largest: int) -> Callable[[Floats], Floats]:
 
 def _iq4_nl(numbers: Floats) -> Floats:
     """The nearest code each, then the scale that fits them best, large numbers counting more."""
-    curve = IQ4_NL.astype(np.float32)
+    curve: Floats = IQ4_NL.astype(np.float32)
     scaled = numbers * _inverse(_peak(numbers) / curve[0])
-    codes = curve[np.abs(scaled[..., None] - curve).argmin(axis=-1)]
-    weights = numbers * numbers
-    above = (weights * codes * numbers).sum(axis=-1, keepdims=True)
-    below = (weights * codes * codes).sum(axis=-1, keepdims=True)
+    codes: Floats = curve[np.abs(scaled[..., None] - curve).argmin(axis=-1)]
+    above: Floats = (codes * numbers**3).sum(axis=-1, keepdims=True)
+    below: Floats = (codes * numbers) ** 2
+    below = below.sum(axis=-1, keepdims=True)
     return codes * _halved(above * _inverse(below))
 
 
@@ -148,10 +148,10 @@ def multiplied(numbers: Floats, kind: GgmlType, way: Way) -> Floats:
 @cache
 def hadamard_matrix(size: int) -> Floats:
     """Sylvester's orthonormal matrix; its own inverse."""
-    matrix = np.ones((1, 1), np.float32)
+    matrix: Floats = np.ones((1, 1), np.float32)
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return (matrix / np.sqrt(size)).astype(np.float32)
+    return matrix / np.float32(np.sqrt(size))
 
 
 def turned(numbers: Floats, size: int) -> Floats:

@@ -60,8 +60,9 @@ def _q4_k(blocks: Bytes) -> Floats:
 
 
 def _q5_k(blocks: Bytes) -> Floats:
-    fifth = (blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]).astype(np.uint8) & 1
-    return _scaled(blocks, _nibbles(blocks[:, 48:]) | fifth << 4)
+    bits = np.arange(8, dtype=np.uint8)[:, None]
+    fifth: Bytes = blocks[:, None, 16:48] >> bits & np.uint8(1)
+    return _scaled(blocks, _nibbles(blocks[:, 48:]) | fifth << np.uint8(4))
 
 
 def _q6_k(blocks: Bytes) -> Floats:

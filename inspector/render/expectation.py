@@ -35,7 +35,9 @@ def page(
         (target.model_name or "", STRONG),
         f": {memory.architecture}, {counted(memory.n_layer, 'layer')}{nextn}{window}",
     )
-    yield text(f"{state.build.server} {state.build.label} · {described(memory.memory)}")
+    label = state.build.label
+    server = label if "@" in label else f"{state.build.server} {label}"
+    yield text(f"{server} · {described(memory.memory)}")
     yield text(" · ".join(_traits(state)))
     yield Text()
     yield _sections(state)
@@ -51,7 +53,7 @@ def _traits(state: StateExpectation) -> Iterator[str]:
         if state.n_stream is not None:
             yield f"n_stream {state.n_stream}"
         yield f"{state.cell_bytes}-byte cells"
-        how = {True: "transposed", False: "in rows", None: "transposed or not, it depends"}
+        how = {True: "transposed", False: "in rows", None: "in rows if flash attention is on"}
         if any(section.v and section.kind != "recurrent" for section in state.sections):
             yield f"values {how[state.v_trans]}"
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from inspector.cli.app import app
 from inspector.expectation import StateExpectation, expected_state
 from inspector.geometry import memory_of
 from inspector.report import examined
@@ -410,6 +412,20 @@ def test_what_is_not_computed(tmp_path: Path) -> None:
     narrow = model_file(tmp_path / "m.gguf", "llama", SMALL | {"attention.key_length": 8})
     with target_of("-ctk q8_0", None, narrow) as target:
         assert "no whole number of q8_0 blocks" in str(expected_state(target))
+
+
+def test_geometry_as_json(shared: Path) -> None:
+    model = shared / "corpus/models/gemma3-iswa.gguf"
+    words = ["geometry", str(model), "--build", "b11549", "--json", "--tokens", "303"]
+    result = CliRunner().invoke(app, [*words, "--for", "llama-server -c 512 -np 1 -fa on"])
+    found = json.loads(result.stdout)
+    assert found["schema"] == "slotscope.geometry/1"
+    assert found["target"]["build"] == "b11549"
+    assert (found["memory"], found["version"], found["v_trans"]) == ("iswa", 4, False)
+    assert [section["layers"] for section in found["sections"]] == [[5], [0, 1, 2, 3, 4]]
+    assert found["sections"][1]["k"] == [{"type": "f16", "row_bytes": 64}] * 5
+    (size,) = found["sizes"]
+    assert size["bytes"] == 12 + 4 * (303 + 4) + sum(size["sections"])
 
 
 def test_memory_depends_on_the_build(shared: Path) -> None:

@@ -6,6 +6,8 @@ import re
 from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inspector.servers import (
     CHANGES,
@@ -42,7 +44,7 @@ def named(text: str | None) -> Build:
         ("turboquant@69d8e4be4", "turboquant", "turboquant@69d8e4be4", 8871, None),
         ("llama-hdd@b9600", "llama-hdd", "llama-hdd@b9600", 9600, None),
         ("bongo", "bongo", "bongo", 11223, None),
-        ("ik", "ik_llama.cpp", "ik", None, "2026-08-15"),
+        ("ik", "ik_llama.cpp", "ik@2026-08-15", None, "2026-08-15"),
         ("ik@2026-03-01", "ik_llama.cpp", "ik@2026-03-01", None, "2026-03-01"),
         ("ik_llama.cpp@20260301", "ik_llama.cpp", "ik@20260301", None, "2026-03-01"),
         ("ik@528cadb", "ik_llama.cpp", "ik@528cadb", None, "2026-02-15"),
@@ -90,6 +92,13 @@ def test_names_of_nothing(text: str, reason: str) -> None:
 )
 def test_guesses_are_named(text: str, guess: str) -> None:
     assert any(guess in words for words in named(text).assumed)
+
+
+@given(st.text())
+def test_any_text_is_a_build_or_none(text: str) -> None:
+    assert isinstance(build_named(text), Build | str)
+    assert isinstance(build_named(f"ik@{text}"), Build | str)
+    assert isinstance(build_named(f"turboquant@{text}"), Build | str)
 
 
 def test_known_builds_need_no_guess() -> None:

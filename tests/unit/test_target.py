@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inspector.command import PHANTOMS
 from inspector.running import Unreachable
@@ -148,7 +150,8 @@ def test_options_that_change_what_is_computed() -> None:
     ("words", "reason"),
     [
         ("-c", "-c wants a value"),
-        ("-c many", "a number is wanted"),
+        ("-c many", "a number of 32 bits is wanted"),
+        ("-c 4294967296", "32 bits"),
         ("-c -5", "context of -5"),
         ("-fa maybe", "maybe"),
         ("-np 0", "0 slots"),
@@ -164,6 +167,21 @@ def test_what_no_server_starts_with(words: str, reason: str) -> None:
     message = refused(f"llama-server {words}")
     assert reason in message
     assert "\n" not in message
+
+
+WORDS = st.sampled_from(
+    ["llama-server", "docker", "-c", "-fa", "on", "-np", "4", "-kvu", "--slot-load-path", "=", "-"]
+)
+
+
+@given(
+    st.lists(WORDS | st.text(max_size=8), max_size=12), st.sampled_from(["b5000", "b11549", "ik"])
+)
+def test_any_words_are_a_target_or_refused(words: list[str], build: str) -> None:
+    with suppress(BadTarget):
+        found = target(" ".join(words), build)
+        assert found.n_parallel > 0
+        assert found.n_ctx_slot is None or found.n_ctx_slot >= 0
 
 
 def test_unknown_builds() -> None:
@@ -374,7 +392,7 @@ def test_a_running_server_on_another_machine() -> None:
     assert found.mmproj
     assert found.model_name == "llama.gguf"
     assert found.model is None
-    assert any("not on this machine" in note for note in found.notes)
+    assert any("cannot be read here" in note for note in found.notes)
     assert other.build.label == "b11549"
 
 
