@@ -184,7 +184,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     others = readings[1:]
     competing = tuple(other for other in others if memory is None and _competes(other, readings[0]))
     verdict = Verdict.RECOGNISED
-    if not best.explains:
+    if not (best.explains and best.padded):
         verdict = Verdict.DAMAGED
     elif competing:
         verdict = Verdict.AMBIGUOUS

@@ -120,7 +120,9 @@ def _other_values(
     if node.name in _SIZES:
         kind = node.name.rpartition("_")[2]
         alike = {int(str(other.value)) for _, other in fields if other.name.endswith(kind)}
-        return alike if kind == "type" else alike | {stored // 2, 2 * stored}
+        if kind == "type":  # of a recurrent block it is F32
+            return alike | {0} if node.name == "type" else alike
+        return alike | {stored // 2, 2 * stored}
     values = siblings | {stored - 1, stored + 1, 1}
     return values | {n_tokens} if node.name == "cell_count" else values
 

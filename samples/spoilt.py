@@ -355,6 +355,11 @@ def wrong_ends() -> Iterator[Sample]:
     yield spoilt(
         layout, "file.trailing-bytes", about, trail(plain.data, bytes(16)), (end, end + 16)
     )
+    about = "Twenty bytes of another program behind a slot file."
+    unknown = b"NOTE" + bytes(range(1, 17))
+    yield spoilt(
+        layout, "file.trailing-unknown", about, trail(plain.data, unknown), (end, end + 20)
+    )
     about = "Sixteen zeros behind a whole context, which loaders refuse."
     data = session().data
     end, code = len(data), "file.trailing-bytes-refused"

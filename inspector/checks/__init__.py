@@ -51,7 +51,7 @@ def all_codes() -> dict[str, Code]:
     return CODES
 
 
-_SAID_BETTER = {"file.trailing-bytes": "appendix.magic"}
+_SAID_BETTER = {"file.trailing-unknown": "appendix.magic"}
 """A finding, and the one that makes it pointless."""
 
 

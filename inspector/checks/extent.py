@@ -84,6 +84,16 @@ register(
         "llama.cpp b10587, llama_context::state_seq_load_file",
     ),
     Code(
+        "file.trailing-unknown",
+        Severity.WARNING,
+        "Bytes that nothing explains follow the end of the state",
+        "loaders of slot files ignore them, if they really are no part of the state: a section whose "
+        "beginning is damaged looks the same",
+        RemedyKind.NONE,
+        "give the model with --model: it says which sections its state has",
+        "llama.cpp b10587, llama_context::state_seq_load_file",
+    ),
+    Code(
         "file.trailing-bytes-refused",
         Severity.ERROR,
         "Bytes follow the end, and the loader insists on the exact end",
@@ -181,8 +191,9 @@ def _frame(root: Node, offset: int, end: int) -> tuple[str, Node] | None:
 def _trailing(subject: Subject, span: Span) -> Finding:
     exact = subject.reading.layout.format in _EXACT_END
     padding = " (all zero)" if subject.reading.padded else ""
+    code = "file.trailing-bytes" if subject.reading.padded else "file.trailing-unknown"
     return Finding(
-        "file.trailing-bytes-refused" if exact else "file.trailing-bytes",
+        "file.trailing-bytes-refused" if exact else code,
         "",
         span,
         f"{len(span):,} bytes{padding} follow the end at 0x{span.start:x}",

@@ -99,6 +99,6 @@ def test_findings_stand_in_order_of_weight_carrier_and_place() -> None:
 
 
 def test_bytes_that_are_a_damaged_appendix_are_no_trailing_bytes() -> None:
-    trailing, appendix = found("file.trailing-bytes"), found("appendix.magic")
+    trailing, appendix = found("file.trailing-unknown"), found("appendix.magic")
     assert in_order((trailing, appendix)) == (appendix,)
     assert in_order((trailing,)) == (trailing,)
