@@ -41,6 +41,7 @@ class Report:
     """What is known about one file, while it is open.
 
     Attributes:
+        source: the file, open.
         bundle: the file and the names beside it.
         identification: what it is.
         container: what it holds, if it is another program's container.
@@ -52,6 +53,7 @@ class Report:
         statistics: of the stored numbers, by block, if they were read.
     """
 
+    source: Source
     bundle: Bundle
     identification: Identification
     container: Container | None = None
@@ -106,11 +108,11 @@ def _report(
     reading = identification.reading
     if reading is None:
         findings = (unrecognised(source.size, source.read_at(0, 16)),)
-        return Report(around, identification, findings=findings)
+        return Report(source, around, identification, findings=findings)
     root = reading.decoding.root
     parts, tokens = sections(root), tokens_of(root)
     subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
-    report = Report(around, identification, sections=parts, tokens=tokens, beside=beside)
+    report = Report(source, around, identification, sections=parts, tokens=tokens, beside=beside)
     found = [*findings_of(subject), *check_ik(subject, source)]
     if model is not None:
         from inspector.checks.model import check_model
@@ -147,16 +149,16 @@ def _of_container(source: Source, around: Bundle, container: Container) -> Repor
     if state is None:
         verdict = Verdict.DAMAGED if container.problems else Verdict.RECOGNISED
         nothing = Identification(verdict, None, (), Interval(None, None), container.format, None)
-        return Report(around, nothing, container, tokens=tokens, findings=findings)
+        return Report(source, around, nothing, container, tokens=tokens, findings=findings)
     identification = identify(source, state.span)
     reading = identification.reading
     if reading is None:
         damaged = replace(identification, verdict=Verdict.DAMAGED)
-        return Report(around, damaged, container, tokens=tokens, findings=findings)
+        return Report(source, around, damaged, container, tokens=tokens, findings=findings)
     parts = sections(reading.decoding.root)
     subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
     found = in_order((*findings, *findings_of(subject)))
-    return Report(around, identification, container, parts, tokens, findings=found)
+    return Report(source, around, identification, container, parts, tokens, findings=found)
 
 
 def _deep(source: Source, report: Report) -> Report:

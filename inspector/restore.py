@@ -14,6 +14,7 @@ from inspector.gguf import Array
 from inspector.loader import Ended, Loader, Outcome, Own
 from inspector.node import Node
 from inspector.report import Report
+from inspector.restored import takes_list
 from inspector.sections import Section
 from inspector.servers import ggsq_version
 from inspector.source import Source
@@ -46,15 +47,14 @@ class Restore:
     assumed: tuple[str, ...] = ()
 
 
-def restore(source: Source, report: Report, target: Target) -> Restore:
+def restore(report: Report, target: Target) -> Restore:
     """Follow the server that the user named.
 
     Args:
-        source: the file, open.
-        report: what is known of it.
+        report: what is known of the file, still open.
         target: the server.
     """
-    assumed: list[str] = []
+    source, assumed = report.source, list[str]()
     try:
         _envelope(source, report, target)
         own = _own(report, target, assumed)
@@ -62,9 +62,9 @@ def restore(source: Source, report: Report, target: Target) -> Restore:
             return Restore(Outcome.UNKNOWN, None, own, assumed=tuple(assumed))
         if target.build.server == IK:
             return Restore(Outcome.UNKNOWN, None, "ik_llama.cpp's loader is not followed")
-        else:
-            Loader(source, _payload(source, report), target.build).run(own)
+        Loader(source, _payload(source, report), target.build).run(own)
         _tokens(report, target)
+        _fallback(report, target)
     except Ended as end:
         code = end.finding.code
         return Restore(end.outcome, code, end.message, (end.finding,), tuple(assumed))
@@ -226,6 +226,15 @@ def _tokens(report: Report, target: Target) -> None:
         raise _refused(
             "tokens-invalid", span, message, _REFUSED.format(_INVALID_TOKENS), limit, f"{n_bad:,}"
         )
+
+
+def _fallback(report: Report, target: Target) -> None:
+    """What one commit of a fork does where it finds no checkpoints."""
+    if target.build.has("tip-fallback-crashes") and not takes_list(report, target):
+        message = f"{target.build.label} finds no checkpoint list that it takes"
+        end = Span(report.size, report.size)
+        finding = Finding("target.fallback-aborts", "", end, message, "a .ckpt companion", "none")
+        raise Ended(Outcome.ABORTS, finding, "SIGSEGV in create_checkpoint")
 
 
 def _n_vocab(target: Target) -> int | None:

@@ -145,7 +145,7 @@ def _media(report: Report) -> Iterator[Media]:
         yield Media(start, n_tokens, n_pos)
 
 
-def _in_ik(slot: Slot, report: Report, target: Target) -> Slot:
+def _in_ik(slot: Slot, report: Report, target: Target) -> Slot | str:
     """The slot of ik_llama.cpp, whose token list comes from a companion."""
     beside = (other.container for other in report.beside if other.companion.role is Role.TOKENS)
     listed = next((found for found in beside if found is not None), None)
@@ -175,7 +175,13 @@ class _Found:
     taken: bool
 
 
-def _with_checkpoints(slot: Slot, report: Report, target: Target) -> Slot:
+def takes_list(report: Report, target: Target) -> bool:
+    """Whether a server takes a checkpoint list of the file or of its companions."""
+    found = next(_lists(report, target), None)
+    return found is not None and found.taken
+
+
+def _with_checkpoints(slot: Slot, report: Report, target: Target) -> Slot | str:
     """The slot with the checkpoints that the server reads, or makes of the restored end."""
     build, limit = target.build, target.n_ctx_checkpoints
     if limit <= 0 or slot.n_tokens == 0:
@@ -191,6 +197,8 @@ def _with_checkpoints(slot: Slot, report: Report, target: Target) -> Slot:
         if found.carrier.format == "bkcp":
             slot = replace(slot, unsure="the restore leaves the memory at the last checkpoint")
         return slot
+    if build.has("tip-fallback-crashes"):
+        return "it does not survive a restore without checkpoints"
     if build.has("tip-fallback") and slot.pos_min != NOWHERE:
         window = None if slot.cells is None else slot.cells.saved(_unmasked(slot, target))
         tip = slot.tip if slot.memory.at_tip else None

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from formats.ggml_types import IK, UPSTREAM
+from inspector.builds import build_number
 from inspector.gate import ERASURES, GATES, SEARCHES, TAKINGS, Batch, Gate, Search, Taking, row
 from inspector.restored import restored
 from inspector.servers import CHANGES, NEWEST, Build, carriers, ggsq_version
@@ -107,7 +108,7 @@ def usual(n_tokens: int) -> dict[str, Request]:
     back = max(0, n_tokens - 8)
     return {
         "append": Request(n_tokens, n_tokens + 1),
-        "identical": Request(n_tokens, n_tokens),
+        "identical": Request(n_tokens, max(1, n_tokens)),
         "roll back 8": Request(back, max(1, n_tokens)),
         "half": Request(n_tokens // 2, max(1, n_tokens)),
     }
@@ -308,7 +309,7 @@ def _admit(slot: Slot, target: Target, request: Request) -> _Admission:
     n_past = slot.shared(min(shared, request.total))
     pos = slot.position(n_past)
     threshold = gate.threshold(pos, _n_swa(slot, target), n_past < request.total)
-    why += slot.alien or (f"{n_past:,} tokens are shared" if n_past else "no token is shared")
+    why += slot.alien or _shared(n_past)
     closed, checkpoint = False, None
     if gate.entered(n_past, slot.n_tokens):
         if slot.pos_min == NOWHERE and build.has("pos-min-asserted"):
@@ -366,6 +367,12 @@ def _cut(now: Slot, target: Target, n_past: int, so_far: _Admission) -> _Admissi
         return replace(so_far, outcome=Outcome.HTTP_ERROR, why=why)
     notes = tuple(_flaws(now, start))
     return replace(so_far, n_past=n_past, slot=now, why=why, notes=notes)
+
+
+def _shared(n_tokens: int) -> str:
+    return {0: "no token is shared", 1: "1 token is shared"}.get(
+        n_tokens, f"{n_tokens:,} tokens are shared"
+    )
 
 
 def _rule(gate: Gate, search: Search | None) -> str:
@@ -450,7 +457,7 @@ def _brought_back(slot: Slot, target: Target, request: Request) -> tuple[Slot, i
 
 def _evaluated(admission: _Admission, target: Target, total: int, n_predict: int) -> Slot | str:
     """The slot with the rest of the prompt and its answer evaluated, checkpoints taken."""
-    slot = replace(admission.slot, task=admission.slot.task + 1)
+    slot = replace(admission.slot, task=admission.slot.task + 1, alien="")
     number, n_past = target.build.number or 0, admission.n_past
     taking = row(TAKINGS, number)
     behind = slot.position(n_past) - n_past
@@ -540,7 +547,7 @@ def _thinned(held: list[Checkpoint], task: int, step: int) -> Iterator[Checkpoin
 
 def _admit_in_ik(slot: Slot, target: Target, request: Request) -> _Admission:
     n_past = slot.shared(min(request.shared, request.total))
-    why = f"{n_past:,} tokens are shared" if n_past else "no token is shared"
+    why = _shared(n_past)
     rule = "0 < P < N and pos_min >= P - 1; checkpoint: pos_max < P - 1"
     if n_past >= request.total and n_past > 0:
         n_past = request.total - 1
@@ -587,7 +594,7 @@ def _remedies(slot: Slot, target: Target, found: Prediction) -> Iterator[str]:
     """What would make a prompt reuse more, each tried."""
     request, reused = found.request, found.reused or 0
     best = min(request.shared, request.total - 1, slot.n_tokens)
-    if reused >= best:
+    if found.outcome is Outcome.UNKNOWN or reused >= best:
         return
     if slot.alien:
         yield "plain tokens: slotscope repair writes them"
@@ -598,24 +605,26 @@ def _remedies(slot: Slot, target: Target, found: Prediction) -> Iterator[str]:
             yield f"--swa-full: {full.reused:,} tokens" + "".join(f", but {n}" for n in full.notes)
     if target.build.server != IK:
         yield from _by_repair(slot, target, request, reused)
-    if (threshold := _asked(slot, target, request)) is not None and threshold > reused:
-        yield f"a checkpoint of at most {threshold:,} tokens"
+    if (most := _longest_checkpoint(slot, target, request)) > reused:
+        yield f"a checkpoint of at most {most:,} tokens"
 
 
-def _asked(slot: Slot, target: Target, request: Request) -> int | None:
-    """How many tokens a checkpoint may have to be gone back to; None if none is looked for."""
-    if target.n_ctx_checkpoints <= 0 or not target.build.has("checkpoints"):
-        return None
+def _longest_checkpoint(slot: Slot, target: Target, request: Request) -> int:
+    """Tokens of the longest checkpoint that the server would go back to; 0 if to none."""
+    if target.n_ctx_checkpoints <= 0:
+        return 0
     if target.build.server == IK:
-        return min(request.shared, request.total - 1) - 1
-    if slot.memory.windowed and slot.window is None:
-        return None
-    admission = _admit(slot, target, request)
-    if admission.threshold is None:
-        return None
-    if slot.memory.at_tip:
-        return admission.threshold if target.build.has("recurrent-checkpoints") else None
-    return min(request.shared, request.total)
+        return min(request.shared, request.total - 1) - 1 if slot.memory.at_tip else 0
+    search = row(SEARCHES, target.build.number or 0)
+    if search is None or (slot.memory.windowed and slot.window is None):
+        return 0
+    threshold = _admit(slot, target, request).threshold
+    if threshold is None or (slot.memory.at_tip and not target.build.has("recurrent-checkpoints")):
+        return 0
+    n_tokens = threshold if slot.memory.at_tip else min(request.shared, request.total)
+    last = slot.position(n_tokens) - 1
+    wanted = Checkpoint(n_tokens, last if slot.memory.at_tip else 0, last)
+    return n_tokens if search.fits(wanted, threshold, last + 1) else 0
 
 
 def _by_repair(slot: Slot, target: Target, request: Request, reused: int) -> Iterator[str]:
@@ -680,14 +689,16 @@ def _others(report: Report, target: Target) -> Iterator[_Other]:
     reading = report.identification.reading
     if target.build.server != UPSTREAM or reading is None:
         return
+    oldest = build_number(reading.layout.since or "")
     turns = [
         change for name, change in CHANGES.items() if name in _TURNS or name.startswith("ggsq-")
     ]
     starts = {r.since for table in (GATES, SEARCHES) for r in table if r.since}
     starts |= {number for turn in turns for number in (turn.since, turn.sure) if number}
+    starts.add(oldest)
     for since, after_last in pairwise([*sorted(starts), NEWEST + 1]):
         build = Build(UPSTREAM, f"b{after_last - 1}", after_last - 1)
-        if ggsq_version(build) != reading.layout.version:
+        if since < oldest or ggsq_version(build) != reading.layout.version:
             continue
         other = replace(target, build=build)
         slot = restored(report, other)
@@ -697,13 +708,20 @@ def _others(report: Report, target: Target) -> Iterator[_Other]:
 
 def _by_build(others: tuple[_Other, ...], found: Prediction) -> Iterator[str]:
     """The upstream builds that reuse most, the newest of them."""
-    best, since, until = found.reused or 0, 0, 0
+    if found.outcome is Outcome.UNKNOWN:
+        return
+    best, since, until = _answered(found), 0, 0
     for other in others:
-        reused = _predicted(other.slot, other.target, found.request).reused or 0
+        reused = _answered(_predicted(other.slot, other.target, found.request))
         if until and reused == best and other.since == until + 1:
             until = other.until
         elif reused > best or (until and reused == best):
             best, since, until = reused, other.since, other.until
     if until:
-        range_ = f"b{since} to b{until}" if until < NEWEST else f"from b{since} on"
-        yield f"{range_}: {best:,} tokens"
+        builds = f"b{since} to b{until}" if until < NEWEST else f"from b{since} on"
+        yield f"{builds}: {best:,} tokens"
+
+
+def _answered(found: Prediction) -> int:
+    """Tokens reused, -1 if the prompt is not answered."""
+    return -1 if found.reused is None else found.reused

@@ -87,8 +87,8 @@ register(
         "file.trailing-unknown",
         Severity.WARNING,
         "Bytes that nothing explains follow the end of the state",
-        "loaders of slot files ignore them, if they really are no part of the state: a section whose "
-        "beginning is damaged looks the same",
+        "loaders of slot files ignore them, if they really are no part of the state: a section "
+        "whose beginning is damaged looks the same",
         RemedyKind.NONE,
         "give the model with --model: it says which sections its state has",
         "llama.cpp b10587, llama_context::state_seq_load_file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from inspector.cli.check import check
 from inspector.cli.explain import explain
 from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
@@ -37,6 +38,7 @@ def _root(
 
 
 app.command(cls=InspectCommand)(inspect)
+app.command()(check)
 app.command()(geometry)
 app.command()(layouts)
 app.command()(explain)

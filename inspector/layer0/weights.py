@@ -150,8 +150,9 @@ class Weights:
 
     def vector(self, name: str, n: int) -> Floats:
         """All `n` numbers of a tensor that must be there, shape `(n,)`."""
-        tensor = self.tensor(name, n)
-        return self.rows(tensor, 0, prod(tensor.dims[1:])).reshape(n)
+        dims = self.model.tensors[name].dims if self.has(name) else ()
+        tensor = self.tensor(name, *(dims if prod(dims) == n else (n,)))
+        return self.rows(tensor, 0, prod(dims[1:])).reshape(n)
 
     def optional(self, name: str, n: int) -> Floats | None:
         """The same, or None if the model has no such tensor."""

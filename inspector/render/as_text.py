@@ -69,7 +69,7 @@ def page(report: Report, name: str, width: int, *, show_tokens: bool) -> Iterato
         _checkpoints(report),
         _companions(report),
         _statistics(report),
-        _findings(report.findings),
+        findings_part(report.findings),
     ):
         shown = list(part)
         if shown:
@@ -303,7 +303,8 @@ def _statistics(report: Report) -> Iterator[RenderableType]:
     yield table
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+def findings_part(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    """Findings in full, those of one code shortened; nothing where there are none."""
     if not findings:
         return
     table = labelled(_LABEL)

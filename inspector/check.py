@@ -1,0 +1,215 @@
+"""The verdict on one file for one server: restore, reuse, identity, and what stands against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from inspector.checks import in_order
+from inspector.checks import target as _codes  # noqa: F401 - registers the codes
+from inspector.findings import Finding
+from inspector.identity import Identity, judge
+from inspector.loader import Outcome
+from inspector.report import Report, examined
+from inspector.restore import Restore, restore
+from inspector.restored import restored
+from inspector.reuse import Outcome as Answer
+from inspector.reuse import Prediction, Request, conditions, follow_up, predictions, usual
+from inspector.servers import carriers
+from inspector.slot import Slot
+from inspector.span import Span
+from inspector.target import Target
+
+_ANSWERED_ELSEWHERE = ("reuse.", "rotation.unrecorded", "model.")
+"""Findings about servers in general, which the verdict for one server replaces."""
+_UNTESTED = "identity.not-tested"
+
+
+class BadRequest(Exception):
+    """A prompt that cannot be; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A prompt, and what becomes of it.
+
+    Attributes:
+        name: of a usual case; empty for what the user asked.
+        found: the answer.
+        then: the answer for the prompt after it, if that was asked.
+    """
+
+    name: str
+    found: Prediction
+    then: Prediction | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a server will do with a file.
+
+    Attributes:
+        report: of the file, still open.
+        target: the server.
+        restore: whether it takes it.
+        reuse: what the next prompt reuses.
+        identity: whether the state belongs to the server's model.
+        findings: against the file, for this server; the worst first.
+        assumed: what had to be guessed.
+        conditions: what the answers on reuse take for granted.
+    """
+
+    report: Report
+    target: Target
+    restore: Restore
+    reuse: tuple[Next, ...]
+    identity: Identity
+    findings: tuple[Finding, ...]
+    assumed: tuple[str, ...]
+    conditions: tuple[str, ...]
+
+
+@contextmanager
+def checked(
+    path: Path,
+    target: Target,
+    requests: Sequence[Request] = (),
+    *,
+    then: Request | None = None,
+    ids: Sequence[int] | None = None,
+) -> Iterator[Check]:
+    """Judge a file for a server; it stays open within the context.
+
+    Args:
+        path: the file.
+        target: the server.
+        requests: the prompts to predict; none for the usual ones.
+        then: the prompt after each of them.
+        ids: one more prompt, as tokens.
+
+    Raises:
+        Unreadable: if the system does not give us the file.
+        BadRequest: for a prompt that shares more tokens than the file has.
+    """
+    with examined(path, model=target.memory) as report:
+        asked = [*requests, *([_shared_with(report, ids)] if ids is not None else [])]
+        yield _check(report, target, tuple(asked), then)
+
+
+def _shared_with(report: Report, ids: Sequence[int]) -> Request:
+    import numpy as np
+
+    held = report.tokens.ids if report.tokens is not None else np.zeros(0, np.int64)
+    n = min(len(held), len(ids))
+    differs = np.flatnonzero(held[:n] != np.asarray(ids[:n], np.int64))
+    return Request(int(differs[0]) if len(differs) else n, len(ids))
+
+
+def _check(
+    report: Report, target: Target, requests: tuple[Request, ...], then: Request | None
+) -> Check:
+    held = report.tokens.count if report.tokens is not None else 0
+    most = max((request.shared for request in requests), default=0)
+    if most > held:
+        raise BadRequest(f"no prompt shares {most:,} tokens with it: it has {held:,}")
+    outcome = restore(report, target)
+    reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
+    writer = report.identification.writer
+    identity = judge(report.source, report.sections, report.tokens, target.model, writer=writer)
+    assumed = (*target.assumed, *outcome.assumed)
+    findings = in_order(
+        (
+            *_of_the_file(report, target, outcome),
+            *outcome.findings,
+            *_of_requests(report, reuse),
+            *(finding for finding in identity.findings if _says(finding, target, outcome)),
+        )
+    )
+    return Check(report, target, outcome, reuse, identity, findings, assumed, taken_for_granted)
+
+
+def _says(finding: Finding, target: Target, outcome: Restore) -> bool:
+    """Whether a finding about identity is news: not that nothing was compared with no model."""
+    if finding.code == _UNTESTED:
+        return target.model is not None and outcome.outcome is Outcome.ACCEPTS
+    return True
+
+
+def _reuse(
+    report: Report,
+    target: Target,
+    outcome: Restore,
+    requests: tuple[Request, ...],
+    then: Request | None,
+) -> tuple[tuple[Next, ...], tuple[str, ...]]:
+    held = report.tokens.count if report.tokens is not None else 0
+    named = [("", request) for request in requests] or list(usual(held).items())
+    slot = restored(report, target)
+    if outcome.outcome is Outcome.ACCEPTS and isinstance(slot, Slot):
+        found = predictions(report, target, tuple(request for _, request in named))
+        assert not isinstance(found, str)
+        answers = []
+        for (name, request), one in zip(named, found, strict=True):
+            after = None if then is None else follow_up(slot, target, request, then)
+            answers.append(Next(name, one, after))
+        return tuple(answers), conditions(slot, target)
+    if outcome.outcome is Outcome.REFUSES:
+        how, reused, why = Answer.REUSES, 0, "the restore is refused"
+    elif outcome.outcome is Outcome.ABORTS:
+        how, reused, why = Answer.UNKNOWN, None, "the server dies before"
+    else:
+        how, reused, why = Answer.UNKNOWN, None, slot if isinstance(slot, str) else outcome.message
+    nothing = [(name, Prediction(r, how, reused, None, "", why)) for name, r in named]
+    after = None if then is None else Prediction(then, Answer.UNKNOWN, None, None, "", why)
+    return tuple(Next(name, found, after) for name, found in nothing), ()
+
+
+def _of_the_file(report: Report, target: Target, outcome: Restore) -> Iterator[Finding]:
+    """What is wrong with the file and with those companions that the server reads."""
+    read = carriers(target.build)
+    suffixes = {carrier.suffix for carrier in read if carrier.suffix}
+    names = {report.name + suffix for suffix in suffixes}
+    reads_appendix = any(not carrier.suffix for carrier in read)
+    ignored = set[str]()
+    for finding in report.findings:
+        if outcome.outcome is not Outcome.UNKNOWN and finding.code.startswith(_ANSWERED_ELSEWHERE):
+            continue
+        if finding.carrier and finding.carrier not in names:
+            continue
+        if finding.path.startswith("appendix") and not reads_appendix:
+            continue
+        yield finding
+    for held in report.checkpoints:
+        record = held.record
+        mine = record.carrier in names if record.carrier != report.name else reads_appendix
+        if not mine and record.carrier not in ignored:
+            ignored.add(record.carrier)
+            yield Finding(
+                "target.companion-ignored",
+                "" if record.carrier != report.name else "appendix",
+                Span(record.span.start, record.span.start),
+                f"{target.build.label} does not read the checkpoints in {record.carrier}",
+                ", ".join(sorted(suffixes)) or ("checkpoints in the file" if read else "none"),
+                record.format,
+                carrier=record.carrier if record.carrier != report.name else "",
+            )
+
+
+def _of_requests(report: Report, reuse: Sequence[Next]) -> Iterator[Finding]:
+    """Prompts that a server does not survive, or does not answer."""
+    codes = {Answer.ABORTS: "target.request-aborts", Answer.HTTP_ERROR: "target.request-refused"}
+    asked = [one.found for one in reuse] + [one.then for one in reuse if one.then is not None]
+    for found in asked:
+        if found.outcome in codes:
+            request = found.request
+            message = f"a prompt of {request.total:,} tokens that shares {request.shared:,}"
+            yield Finding(
+                codes[found.outcome],
+                "",
+                Span(0, report.size),
+                f"{message}: {found.why}",
+                "an answer",
+                str(found.outcome),
+            )

@@ -1,0 +1,164 @@
+"""`slotscope check`: what a server will do with a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.output import complain, document, show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inspector.check import Check
+    from inspector.reuse import Request
+
+_PROMPT = re.compile(r"([0-9]{1,12})/([0-9]{1,12})")
+_MOST_BYTES = 1 << 28
+
+
+def check(
+    files: list[Path] = typer.Argument(..., metavar="FILE", help="Slot files."),
+    command: str | None = typer.Option(
+        None,
+        "--for",
+        metavar="COMMAND",
+        help='The server that will load it, as in "llama-server -m M.gguf -c 8192 -np 4".',
+    ),
+    build: str | None = typer.Option(
+        None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
+    ),
+    model: Path | None = typer.Option(
+        None, metavar="GGUF", help="Its model, in place of the one in --for."
+    ),
+    url: str | None = typer.Option(
+        None, metavar="URL", help="Ask the running server at this address what it is."
+    ),
+    timeout: float = typer.Option(
+        5.0, min=0.1, max=600.0, metavar="SECONDS", help="How long to wait for it."
+    ),
+    env: bool = typer.Option(False, "--env", help="Take the variables that the server reads too."),
+    next_: list[str] = typer.Option(
+        [],
+        "--next",
+        metavar="L/M",
+        help="A prompt of M tokens, the first L as saved; repeatable.",
+    ),
+    next_tokens: str | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="A prompt as a JSON array of token ids; - for standard input.",
+    ),
+    then: str | None = typer.Option(
+        None, metavar="L/M", help="The prompt after it: M tokens, the first L as it left them."
+    ),
+    json: bool = typer.Option(
+        False, "--json", help="Print one JSON document (a list for several files)."
+    ),
+    fail_on: str = typer.Option(
+        "error",
+        metavar="SEVERITY",
+        help="Exit 1 from this severity on: error, warning, note or never. "
+        "A restore that is refused or kills the server exits 1 unless it is never.",
+    ),
+) -> None:
+    """Say what a server will do with FILE: restore it? reuse how much? is it of its model?"""
+    from inspector.check import BadRequest, checked
+    from inspector.findings import Severity
+    from inspector.running import Unreachable
+    from inspector.source import Unreadable
+    from inspector.target import BadTarget, target_of
+
+    if fail_on not in (*Severity, "never"):
+        raise typer.BadParameter(
+            f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on"
+        )
+    limit = Severity(fail_on).rank if fail_on != "never" else -1
+    requests = [_request(words, "--next") for words in next_]
+    after = _request(then, "--then") if then is not None else None
+    ids = _ids(next_tokens) if next_tokens is not None else None
+    environment = os.environ if env else None
+    outcome, documents = SOUND, []
+    try:
+        with target_of(
+            command, build, model, environment=environment, url=url, timeout=timeout
+        ) as target:
+            for index, file in enumerate(files):
+                try:
+                    with checked(file, target, requests, then=after, ids=ids) as found:
+                        if json:
+                            from inspector.render.verdict import to_dict
+
+                            documents.append(to_dict(found))
+                        else:
+                            _show(found, file, first=not index)
+                        outcome = max(outcome, _code(found, limit))
+                except (Unreadable, BadRequest) as error:
+                    outcome = USAGE
+                    complain(f"{file}: {error}")
+    except (BadTarget, Unreachable) as error:
+        complain(str(error))
+        raise typer.Exit(USAGE) from error
+    if json and documents:
+        from json import dumps
+
+        document(dumps(documents[0] if len(files) == 1 else documents, indent=2))
+    raise typer.Exit(outcome)
+
+
+def _show(found: Check, file: Path, *, first: bool) -> None:
+    from inspector.render.verdict import page
+
+    if not first:
+        show([""])
+    show(page(found, str(file)))
+
+
+def _code(found: Check, limit: int) -> int:
+    from inspector.findings import worst
+    from inspector.loader import Outcome
+
+    severity = worst(found.findings)
+    bad = severity is not None and severity.rank <= limit
+    lost = limit >= 0 and found.restore.outcome in (Outcome.REFUSES, Outcome.ABORTS)
+    return FINDINGS if bad or lost else SOUND
+
+
+def _request(words: str, option: str) -> Request:
+    from inspector.reuse import Request
+
+    match = _PROMPT.fullmatch(words)
+    shared, total = map(int, match.groups()) if match is not None else (0, 0)
+    if not 0 <= shared <= total or not total:
+        raise typer.BadParameter(
+            f"{words!r} is no L/M: L tokens as saved, of M in all", param_hint=option
+        )
+    return Request(shared, total)
+
+
+def _ids(name: str) -> Sequence[int]:
+    """The token ids in a JSON file."""
+    from json import loads
+
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        problem = "larger than 256 MiB" if len(data) > _MOST_BYTES else ""
+        ids = loads(data) if not problem else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"{name}: {error}", param_hint="--next-tokens") from error
+    if not isinstance(ids, list) or not ids or not all(type(one) is int for one in ids):
+        problem = problem or "no JSON array of token ids"
+        raise typer.BadParameter(f"{name}: {problem}", param_hint="--next-tokens")
+    if any(not -(1 << 31) <= one < 1 << 31 for one in ids):
+        raise typer.BadParameter(f"{name}: ids beyond 32 bits", param_hint="--next-tokens")
+    return ids

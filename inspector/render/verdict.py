@@ -1,0 +1,152 @@
+"""The verdict on a file for a server, as text for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from inspector.loader import Outcome
+from inspector.render.as_json import finding_dict, identity
+from inspector.render.as_text import findings_part
+from inspector.render.page import QUIET, STRONG, columns, labelled, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from inspector.check import Check, Next
+    from inspector.reuse import Prediction
+    from inspector.target import Target
+
+SCHEMA = "slotscope.check/1"
+
+_STYLES = {
+    Outcome.ACCEPTS: "green",
+    Outcome.REFUSES: "bold red",
+    Outcome.ABORTS: "bold red",
+    Outcome.UNKNOWN: "yellow",
+}
+_MODEL_STYLES = {"matches": "green", "differs": "bold red"}
+
+
+def page(check: Check, name: str) -> Iterator[RenderableType]:
+    """What a server will do with a file.
+
+    Args:
+        check: the verdict.
+        name: of the file, as the user gave it.
+    """
+    target, outcome = check.target, check.restore
+    yield text((name, STRONG), f" on {server_name(target)}")
+    answers = labelled()
+    restore = [(str(outcome.outcome), _STYLES[outcome.outcome])]
+    more = f": {outcome.message}" if outcome.outcome is not Outcome.ACCEPTS else ""
+    more += f" ({outcome.reason})" if outcome.reason else ""
+    answers.add_row("restore", text(*restore, more))
+    judged = check.identity.outcome.in_short
+    answers.add_row(
+        "model",
+        text((judged, _MODEL_STYLES.get(judged, "yellow")), f": {check.identity.evidence}"),
+    )
+    yield answers
+    yield Text()
+    yield _reuse(check)
+    yield from _remarks(check)
+    found = list(findings_part(check.findings))
+    if found:
+        yield Text()
+        yield from found
+
+
+def server_name(target: Target) -> str:
+    """The server in few words."""
+    label = target.build.label
+    server = label if "@" in label else f"{target.build.server} {label}"
+    return f"{server} with {target.model_name}" if target.model_name else server
+
+
+def _reuse(check: Check) -> Table:
+    numbers = ("shared", "of", "reused")
+    table = columns("next prompt", *numbers, "why", numbers=numbers)
+    for one in check.reuse:
+        _row(table, one.name or "asked", one.found)
+        if one.then is not None:
+            _row(table, "  and then", one.then)
+    return table
+
+
+def _row(table: Table, name: str, found: Prediction) -> None:
+    request = found.request
+    reused = f"{found.reused:,}" if found.reused is not None else str(found.outcome)
+    words = [text(found.why)]
+    words += [text((f"more: {line}", QUIET)) for line in found.would_change]
+    words += [text((line, "yellow")) for line in found.notes]
+    table.add_row(name, f"{request.shared:,}", f"{request.total:,}", reused, Text("\n").join(words))
+
+
+def _remarks(check: Check) -> Iterator[RenderableType]:
+    remarks = labelled()
+    for label, lines in (
+        ("assumed", check.assumed),
+        ("if", check.conditions),
+        ("note", (*check.target.notes, *check.identity.notes)),
+    ):
+        for index, line in enumerate(lines):
+            remarks.add_row("" if index else label, text((line, QUIET)))
+    if remarks.row_count:
+        yield Text()
+        yield remarks
+
+
+def to_dict(check: Check) -> dict[str, Any]:
+    """The same for programs."""
+    report, target, found = check.report, check.target, check.identity
+    return {
+        "schema": SCHEMA,
+        "file": {"name": report.name, "bytes": report.size},
+        "identity": identity(report),
+        "target": {
+            "server": target.build.server,
+            "build": target.build.label,
+            "model": target.model_name,
+            "assumed": list(check.assumed),
+            "notes": list(target.notes),
+        },
+        "restore": {
+            "outcome": str(check.restore.outcome),
+            "reason": check.restore.reason,
+            "message": check.restore.message,
+        },
+        "reuse": [_next(one) for one in check.reuse],
+        "conditions": list(check.conditions),
+        "model": {
+            "outcome": found.outcome.in_short,
+            "evidence": found.evidence,
+            "detail": str(found.outcome),
+            "notes": list(found.notes),
+        },
+        "findings": [finding_dict(finding) for finding in check.findings],
+    }
+
+
+def _next(one: Next) -> dict[str, Any]:
+    answer = {"case": one.name or None, **_prediction(one.found)}
+    if one.then is not None:
+        answer["then"] = _prediction(one.then)
+    return answer
+
+
+def _prediction(found: Prediction) -> dict[str, Any]:
+    return {
+        "shared": found.request.shared,
+        "total": found.request.total,
+        "outcome": str(found.outcome),
+        "reused": found.reused,
+        "checkpoint": found.checkpoint,
+        "why": found.why,
+        "rule": found.rule,
+        "would_change": list(found.would_change),
+        "notes": list(found.notes),
+    }
