@@ -597,7 +597,7 @@ def _remedies(slot: Slot, target: Target, found: Prediction) -> Iterator[str]:
     if found.outcome is Outcome.UNKNOWN or reused >= best:
         return
     if slot.alien:
-        yield "plain tokens: slotscope repair writes them"
+        yield "the same tokens written as a plain list"
         return
     if slot.memory.windowed and not target.swa_full:
         full = _predicted(slot, replace(target, swa_full=True), request)
@@ -628,7 +628,7 @@ def _longest_checkpoint(slot: Slot, target: Target, request: Request) -> int:
 
 
 def _by_repair(slot: Slot, target: Target, request: Request, reused: int) -> Iterator[str]:
-    """What `slotscope repair` can add to a file of a sliding window."""
+    """What could be added to a file of a sliding window without inventing anything."""
     window, cells = slot.window, slot.cells
     if slot.memory is not Memory.WINDOWED or window is None or cells is None or slot.task:
         return
@@ -641,11 +641,11 @@ def _by_repair(slot: Slot, target: Target, request: Request, reused: int) -> Ite
         tip = Checkpoint(slot.n_tokens, below, cells.highest, held)
         added = _predicted(replace(slot, checkpoints=(*slot.checkpoints, tip)), target, request)
         if (added.reused or 0) > reused:
-            yield f"slotscope repair synthesize-tip: {added.reused:,} tokens"
+            yield f"a checkpoint made of the saved end: {added.reused:,} tokens"
     anchored = Cells.restored(len(held) + 1, np.concatenate(([below], held)))
     opened = _predicted(replace(slot, cells=anchored), target, request)
     if (opened.reused or 0) > reused:
-        yield f"slotscope repair window-anchor: {opened.reused:,} tokens"
+        yield f"one cell below the window: {opened.reused:,} tokens"
 
 
 def _by_other_lists(report: Report, slot: Slot, target: Target, found: Prediction) -> Iterator[str]:
@@ -666,7 +666,7 @@ def _by_other_lists(report: Report, slot: Slot, target: Target, found: Predictio
         n_tokens, carrier = max(fitting)
         yield (
             f"the checkpoint of {n_tokens:,} tokens in {carrier}, which this server does not read: "
-            "slotscope repair converts it, or cuts the file back to it"
+            "converted to a list that it reads, it would serve"
         )
 
 

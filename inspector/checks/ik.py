@@ -82,7 +82,7 @@ def _heads(source: Source, block: Block) -> int | None:
     n_quants = block.row_bytes - 8
     for heads in range(1, 129):
         size, rest = divmod(n_quants, heads)
-        if rest or len(row) < 8 + size:
+        if size < 1 or rest or len(row) < 8 + size:
             continue
         quants = struct.unpack_from(f"<{size}b", row, 8)
         if _HEAD.unpack_from(row)[1] == sum(quants):
