@@ -20,7 +20,7 @@ from inspector.source import Source
 from inspector.span import Span
 from inspector.target import cache_type
 
-_HUGE = 1 << 26
+HUGE = 1 << 26
 """Cells for which a build that allocates before it checks needs more than a gigabyte."""
 _CHUNK = 1 << 20
 _ANONYMOUS_CELL = 8
@@ -145,7 +145,7 @@ class Loader:
         count = self._cell_count(section)
         if count == 0 and self._build.has("n-stream"):
             return
-        if not self._build.has("cell-count-first") and count > _HUGE:
+        if not self._build.has("cell-count-first") and count > HUGE:
             raise self._refusal(
                 "cell-count-allocates",
                 f"the server allocates memory for {count:,} cells before it looks at them",

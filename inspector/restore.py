@@ -12,6 +12,7 @@ from inspector.expectation import SectionExpectation, expected_state
 from inspector.findings import Finding
 from inspector.gguf import Array
 from inspector.loader import Ended, Loader, Outcome, Own
+from inspector.loader_ik import IkLoader
 from inspector.node import Node
 from inspector.report import Report
 from inspector.restored import takes_list
@@ -60,11 +61,11 @@ def restore(report: Report, target: Target) -> Restore:
         own = _own(report, target, assumed)
         if isinstance(own, str):
             return Restore(Outcome.UNKNOWN, None, own, assumed=tuple(assumed))
-        if target.build.server == IK:
-            return Restore(Outcome.UNKNOWN, None, "ik_llama.cpp's loader is not followed")
-        Loader(source, _payload(source, report), target.build).run(own)
+        loader = IkLoader if target.build.server == IK else Loader
+        loader(source, _payload(source, report), target.build).run(own)
         _tokens(report, target)
         _fallback(report, target)
+        _companions(report, target)
     except Ended as end:
         code = end.finding.code
         return Restore(end.outcome, code, end.message, (end.finding,), tuple(assumed))
@@ -147,8 +148,10 @@ def _own(report: Report, target: Target, assumed: list[str]) -> Own | str:
         return Own(expected.sections, expected.n_stream or 1, cell_bytes, v_trans)
     if target.memory is not None:
         return expected
-    if not report.sections or target.build.server == IK:
+    if not report.sections:
         return "without a model nothing can be said of this file"
+    if target.build.server == IK:
+        return "ik_llama.cpp's loader is followed only with a model"
     assumed.append("the model: the one that the file was saved with")
     sections = tuple(_stored(section, target) for section in report.sections)
     ext = max(section.cell_ext for section in report.sections)
@@ -235,6 +238,20 @@ def _fallback(report: Report, target: Target) -> None:
         end = Span(report.size, report.size)
         finding = Finding("target.fallback-aborts", "", end, message, "a .ckpt companion", "none")
         raise Ended(Outcome.ABORTS, finding, "SIGSEGV in create_checkpoint")
+
+
+_KILLERS = ("sidecar.tokens-unreadable", "sidecar.unchecked-size")
+
+
+def _companions(report: Report, target: Target) -> None:
+    """What ik_llama.cpp reads of the files beside the state, and trusts."""
+    if not target.build.has("ik-companions"):
+        return
+    read = (f"{report.name}.tokens.json", f"{report.name}.checkpoints")
+    for found in report.findings:
+        if found.carrier in read and found.code in _KILLERS:
+            finding = replace(found, code="target.companion-aborts")
+            raise Ended(Outcome.ABORTS, finding, f"uncaught exception: {found.message}")
 
 
 def _n_vocab(target: Target) -> int | None:
