@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inspector.checks import in_order
@@ -22,7 +22,7 @@ from inspector.slot import Slot
 from inspector.span import Span
 from inspector.target import Target
 
-_ANSWERED_ELSEWHERE = ("reuse.", "rotation.unrecorded", "model.")
+_ANSWERED_ELSEWHERE = ("reuse.", "model.")
 """Findings about servers in general, which the verdict for one server replaces."""
 _UNTESTED = "identity.not-tested"
 
@@ -114,20 +114,41 @@ def _check(
     most = max((request.shared for request in requests), default=0)
     if most > held:
         raise BadRequest(f"no prompt shares {most:,} tokens with it: it has {held:,}")
-    outcome = restore(report, target)
-    reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
     writer = report.identification.writer
     identity = judge(report.source, report.sections, report.tokens, target.model, writer=writer)
+    report = _dated(report, identity)
+    outcome = restore(report, target, rotated=_rotated(report, identity))
+    reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
     assumed = (*target.assumed, *outcome.assumed)
     findings = in_order(
         (
-            *_of_the_file(report, target, outcome),
+            *_of_the_file(report, target, outcome, identity),
             *outcome.findings,
             *_of_requests(report, reuse),
             *(finding for finding in identity.findings if _says(finding, target, outcome)),
         )
     )
     return Check(report, target, outcome, reuse, identity, findings, assumed, taken_for_granted)
+
+
+def _dated(report: Report, identity: Identity) -> Report:
+    """The report with what the numbers say about the build that wrote them."""
+    builds = report.identification.builds
+    for dating in identity.datings:
+        builds = builds.narrowed(dating.builds.since, dating.builds.until)
+    return replace(report, identification=replace(report.identification, builds=builds))
+
+
+def _rotated(report: Report, identity: Identity) -> bool | None:
+    """Whether quantized rows were found to be rotated; None if none were recognised."""
+    section = next((part for part in report.sections if part.k), None)
+    found = set()
+    for side in identity.sides:
+        blocks = getattr(section, side.name, ()) if side.name in ("k", "v") else ()
+        readings = blocks[0].readings if blocks else ()
+        if readings and readings[0].block_elements > 1 and side.agrees and not side.blind:
+            found.add(bool(side.rotation))
+    return found.pop() if len(found) == 1 else None
 
 
 def _says(finding: Finding, target: Target, outcome: Restore) -> bool:
@@ -166,15 +187,22 @@ def _reuse(
     return tuple(Next(name, found, after) for name, found in nothing), ()
 
 
-def _of_the_file(report: Report, target: Target, outcome: Restore) -> Iterator[Finding]:
+def _of_the_file(
+    report: Report, target: Target, outcome: Restore, identity: Identity
+) -> Iterator[Finding]:
     """What is wrong with the file and with those companions that the server reads."""
     read = carriers(target.build)
     suffixes = {carrier.suffix for carrier in read if carrier.suffix}
     names = {report.name + suffix for suffix in suffixes}
     reads_appendix = any(not carrier.suffix for carrier in read)
     ignored = set[str]()
+    answered: tuple[str, ...] = ()
+    if outcome.outcome is not Outcome.UNKNOWN:
+        answered = _ANSWERED_ELSEWHERE
+    if _rotated(report, identity) is not None or target.build.has("rotation-words"):
+        answered = (*answered, "rotation.unrecorded")
     for finding in report.findings:
-        if outcome.outcome is not Outcome.UNKNOWN and finding.code.startswith(_ANSWERED_ELSEWHERE):
+        if finding.code.startswith(answered):
             continue
         if finding.carrier and finding.carrier not in names:
             continue

@@ -48,12 +48,13 @@ class Restore:
     assumed: tuple[str, ...] = ()
 
 
-def restore(report: Report, target: Target) -> Restore:
+def restore(report: Report, target: Target, *, rotated: bool | None = None) -> Restore:
     """Follow the server that the user named.
 
     Args:
         report: what is known of the file, still open.
         target: the server.
+        rotated: whether quantized rows were found to be rotated; None if nobody looked.
     """
     source, assumed = report.source, list[str]()
     try:
@@ -69,7 +70,7 @@ def restore(report: Report, target: Target) -> Restore:
     except Ended as end:
         code = end.finding.code
         return Restore(end.outcome, code, end.message, (end.finding,), tuple(assumed))
-    findings = tuple(_silent(report, target))
+    findings = tuple(_silent(report, target, rotated))
     reason = findings[0].code if findings else None
     return Restore(Outcome.ACCEPTS, reason, "restored", findings, tuple(assumed))
 
@@ -267,7 +268,7 @@ def _n_vocab(target: Target) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _silent(report: Report, target: Target) -> Iterator[Finding]:
+def _silent(report: Report, target: Target, rotated: bool | None) -> Iterator[Finding]:
     """What goes wrong although the restore is accepted."""
     tokens, build = report.tokens, target.build
     whole = Span(0, report.size)
@@ -280,7 +281,7 @@ def _silent(report: Report, target: Target) -> Iterator[Finding]:
     if tokens is not None and tokens.packing == "packed" and not build.has("packed-tokens"):
         message = f"{build.label} takes the {tokens.words:,} words of packed tokens for tokens"
         yield Finding("target.tokens-packed", "", tokens.span, message, "a plain list", "packed")
-    yield from _rotated_otherwise(report, target)
+    yield from _rotated_otherwise(report, target, rotated)
     yield from _ordered_otherwise(report, target)
 
 
@@ -290,25 +291,27 @@ def _written(report: Report) -> tuple[int, int]:
     return build_number(builds.since or ""), build_number(builds.until or "") or 1 << 30
 
 
-def _rotated_otherwise(report: Report, target: Target) -> Iterator[Finding]:
+def _rotated_otherwise(report: Report, target: Target, rotated: bool | None) -> Iterator[Finding]:
     """Quantized rows of a file that does not say whether they are rotated."""
-    if target.build.has("rotation-words") or target.build.server == IK:
+    if target.build.has("rotation-words") or target.build.server == IK or not _divisible(report):
         return
-    expected = expected_state(target)
-    turned = (
-        any(part.n_rot_k or part.n_rot_v for part in expected.sections)
-        if not isinstance(expected, str)
-        else _divisible(report)
-    )
     since, until = _written(report)
-    rotates = target.build.has("rotation") and target.rotation
-    before, after = until < _ROTATION, since >= _ROTATION
-    if _divisible(report) and ((rotates and turned and before) or (not rotates and after)):
+    if rotated is None and (until < _ROTATION or since >= _ROTATION):
+        rotated = since >= _ROTATION
+    expected = expected_state(target)
+    turns = isinstance(expected, str) or any(s.n_rot_k or s.n_rot_v for s in expected.sections)
+    rotates = target.build.has("rotation") and target.rotation and turns
+    if rotated is not None and rotated != rotates:
         section = report.sections[0]
         message = f"written by {report.identification.builds}, read by {target.build.label}"
-        wants = "rotated rows" if rotates else "rows as computed"
+        said = {True: "rotated rows", False: "rows as computed"}
         yield Finding(
-            "target.rotation-unrecorded", section.path, section.span, message, wants, "the other"
+            "target.rotation-unrecorded",
+            section.path,
+            section.span,
+            message,
+            said[rotates],
+            said[rotated],
         )
 
 

@@ -44,10 +44,23 @@ def findings_of(subject: Subject) -> tuple[Finding, ...]:
     return in_order(found)
 
 
+_ON_DEMAND = (
+    "checks.checkpoints",
+    "checks.companions",
+    "checks.containers",
+    "checks.ik",
+    "checks.model",
+    "checks.reuse",
+    "checks.target",
+    "checks.tensors",
+    "identity",
+)
+
+
 def all_codes() -> dict[str, Code]:
     """The register of finding codes, those of the checks that are loaded on demand included."""
-    for module in ("checkpoints", "companions", "containers", "ik", "model", "reuse", "tensors"):
-        import_module(f"inspector.checks.{module}")
+    for module in _ON_DEMAND:
+        import_module(f"inspector.{module}")
     return CODES
 
 

@@ -48,7 +48,7 @@ register(
     _code(
         "tokens-exceed-file",
         _E,
-        "The token count is larger than the file",
+        "The server finds that the token count exceeds the file",
         _KEPT,
         _NONE,
         "see the findings about the file itself",
@@ -89,15 +89,6 @@ register(
         _NONE,
         "start the server with --mmproj",
         _SERVER,
-    ),
-    _code(
-        "media-version",
-        _E,
-        "The server reads another version of media chunks",
-        _LOST,
-        _EXACT,
-        "use a build that reads this version",
-        "llama.cpp b10684, tools/mtmd",
     ),
     _code(
         "projector-refused",
@@ -305,14 +296,5 @@ register(
         _NONE,
         "another server reads it: slotscope inspect names its writer",
         "tools/server of each build; see inspector.servers",
-    ),
-    _code(
-        "fork-differs",
-        _N,
-        "The server is a fork: its loader was not run",
-        "the verdict is that of its base",
-        _NONE,
-        "not needed",
-        "the fork's merge base",
     ),
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from inspector.check import Check, checked
+from inspector.findings import Severity
 from inspector.loader import Outcome
 from inspector.reuse import Request
 from inspector.target import target_of
@@ -82,6 +83,16 @@ def common(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(b))
 
 
+def answers_as_before(found: Check, restore: dict[str, Any], *, damaged: bool = False) -> None:
+    """A state that makes a server answer otherwise than before has a finding, and only that."""
+    turns = [restore[name] for name in ("same_prompt", "next_turn") if restore.get(name)]
+    truths = [turn["as_original"] for turn in turns if "as_original" in turn]
+    if not restore["ok"] or not truths or damaged:
+        return
+    against = [f.code for f in found.findings if f.severity is not Severity.NOTE]
+    assert bool(against) == (not all(truths)), against
+
+
 def by_name(entry: dict[str, Any]) -> str:
     return str(entry["file"])
 
@@ -103,6 +114,7 @@ def test_server_that_saved(entry: dict[str, Any]) -> None:
     found = verdict(entry["file"], entry["model"], entry["build"], entry["settings"], *requests)
     assert found.restore.outcome == truth(restore), found.restore
     assert found.restore.outcome is not Outcome.ACCEPTS or found.identity.outcome != "differs"
+    answers_as_before(found, restore, damaged=bool(entry.get("damage")))
     for (_, cache_n, name), answer in zip(asked, found.reuse, strict=bool(asked)):
         if found.target.model is None and answer.found.reused is None:
             continue  # the size of a window, for one, is the model's secret
@@ -119,6 +131,7 @@ def test_server_of_other_settings(entry: dict[str, Any]) -> None:
         settings = {**entry["settings"], **case["change"]}
         found = verdict(entry["file"], case.get("model", entry["model"]), build, settings)
         assert (name, found.restore.outcome) == (name, truth(case)), found.restore
+        answers_as_before(found, case)
 
 
 @pytest.mark.parametrize("file", sorted(restores()))

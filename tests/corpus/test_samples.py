@@ -206,7 +206,9 @@ def test_a_damaged_sample_stands_for_its_code_alone(card: Path) -> None:
 
 
 def test_every_code_has_a_damaged_sample() -> None:
-    assert {named(card)["what"] for card in DAMAGED} == set(all_codes())
+    """But those of a verdict, which need a server: tests/unit/test_check.py has them."""
+    of_files = {code for code in all_codes() if not code.startswith(("target.", "identity."))}
+    assert {named(card)["what"] for card in DAMAGED} == of_files
 
 
 @pytest.mark.parametrize("card", [card for card in DAMAGED if told(card).get("deep")], ids=stem)

@@ -16,7 +16,7 @@ from inspector.span import Span
 REGISTERED = list(all_codes().values())
 NAME = re.compile(r"[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*")
 LONGEST_MEANING = 100
-IMPERATIVE = re.compile(r"(write|cut|put|take|restamp|sort|delete|trust)\b")
+IMPERATIVE = re.compile(r"(write|cut|put|take|restamp|sort|delete|trust|use|start|move)\b")
 
 
 def code_of(code: Code) -> str:
