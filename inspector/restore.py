@@ -16,11 +16,11 @@ from inspector.loader_ik import IkLoader
 from inspector.node import Node
 from inspector.report import Report
 from inspector.restored import takes_list
-from inspector.sections import Section
+from inspector.sections import Block, Section
 from inspector.servers import ggsq_version
 from inspector.source import Source
 from inspector.span import Span
-from inspector.target import FlashAttention, Target
+from inspector.target import FlashAttention, Target, cache_type
 
 _MODEL = frozenset({"model"})
 _REFUSED = "Unable to restore slot: {}"
@@ -165,13 +165,19 @@ def _as_saved(report: Report, target: Target) -> Target:
     attention = next((s for s in report.sections if s.kind in ("attention", "swa")), None)
     if attention is None:
         return target
-    k = attention.k[0].type_name if attention.k else target.type_k
-    v = attention.v[0].type_name if attention.v else k
+    k = _type_of(attention.k, target, target.type_k)
+    v = _type_of(attention.v, target, k)
     flash = FlashAttention.OFF if attention.v_trans == 1 else FlashAttention.ON
     n = attention.n_stream
     return replace(
         target, type_k=k, type_v=v, flash_attention=flash, n_parallel=n, kv_unified=n == 1
     )
+
+
+def _type_of(blocks: tuple[Block, ...], target: Target, otherwise: str) -> str:
+    """The type of the first block, if the server can have a cache of it."""
+    name = blocks[0].type_name if blocks else otherwise
+    return name if cache_type(name, target.build) is not None else otherwise
 
 
 def _stored(section: Section, target: Target) -> SectionExpectation:

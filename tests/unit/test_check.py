@@ -173,3 +173,100 @@ def test_every_code_of_a_restore_has_a_situation() -> None:
     }
     codes = {code for code in all_codes() if code.startswith("target.")}
     assert {situation.code for situation in SITUATIONS} == codes - elsewhere
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+HELD = 5
+"""Tokens of the short samples."""
+OWN = ("--for", ONE, "--build", "b10229", "--model", MODELS / "llama-gqa.gguf")
+
+
+def reuse(*words: str | Path) -> list[dict[str, Any]]:
+    result = slotscope("check", LLAMA, *OWN, "--json", *words)
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout)["reuse"])
+
+
+def test_four_usual_cases_without_a_prompt() -> None:
+    cases = [answer["case"] for answer in reuse()]
+    assert cases == ["append", "identical", "roll back 8", "half"]
+
+
+def test_prompts_are_answered_in_the_order_of_the_command_line() -> None:
+    found = [
+        (a["shared"], a["total"], a["reused"]) for a in reuse("--next", "2/9", "--next", "5/5")
+    ]
+    assert found == [(2, 9, 2), (5, 5, 4)]
+
+
+def test_a_prompt_can_be_given_as_tokens(tmp_path: Path) -> None:
+    ids = [1, 290, 369]
+    (tmp_path / "ids.json").write_text(json.dumps([*ids, 300, 300]))
+    (answer,) = reuse("--next-tokens", tmp_path / "ids.json")
+    assert answer["total"] == HELD
+    assert 1 <= answer["shared"] <= HELD
+    words = map(str, ("check", LLAMA, *OWN, "--json", "--next-tokens", "-"))
+    piped = CliRunner().invoke(app, list(words), input=json.dumps([*ids, 300, 300]))
+    assert json.loads(piped.stdout)["reuse"] == [answer]
+
+
+def test_the_prompt_after_the_next() -> None:
+    (answer,) = reuse("--next", "5/9", "--then", "9/12")
+    assert answer["reused"] == HELD
+    assert answer["then"]["reused"] == 9
+
+
+def test_several_files_make_a_list() -> None:
+    result = slotscope("check", LLAMA, SHORT4, "--json", "--build", "b11549")
+    documents = json.loads(result.stdout)
+    assert [document["restore"]["outcome"] for document in documents] == ["refuses", "accepts"]
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(("fail_on", "exit_code"), [("error", 1), ("note", 1), ("never", 0)])
+def test_a_refused_restore_ends_with_1_unless_nothing_does(fail_on: str, exit_code: int) -> None:
+    assert (
+        slotscope("check", LLAMA, "--build", "b11549", "--fail-on", fail_on).exit_code == exit_code
+    )
+
+
+WRONG = {
+    "no such build": ("--build", "b0"),
+    "no such model": ("--model", "nowhere.gguf"),
+    "a state for a model": ("--model", LLAMA),
+    "nobody there": ("--url", "http://127.0.0.1:9"),
+    "no address": ("--url", "nonsense"),
+    "shares more than it has": ("--next", "3/2"),
+    "shares more than the file has": ("--next", "500/600"),
+    "no prompt": ("--next", "abc"),
+    "no tokens": ("--next-tokens", LLAMA),
+    "no such severity": ("--fail-on", "all"),
+    "no such cache type": ("--for", "llama-server -ctk q1_9"),
+    "an open quotation": ("--for", "llama-server -m 'x"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG.values(), ids=WRONG)
+def test_wrong_usage_ends_with_2_and_a_line(words: tuple[str | Path, ...]) -> None:
+    result = slotscope("check", LLAMA, *words)
+    assert result.exit_code == 2
+    assert result.stderr.strip()
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_is_not_there_does_not_hide_the_others() -> None:
+    result = slotscope("check", "nowhere.bin", LLAMA, *OWN)
+    assert result.exit_code == 2
+    assert "nowhere.bin" in result.stderr
+    assert "accepts" in result.stdout
+
+
+@pytest.mark.parametrize("path", sorted(DAMAGED.glob("*.slot")), ids=lambda path: path.stem)
+def test_any_file_gets_a_verdict(path: Path) -> None:
+    for build in ("b7551", "b11549", "ik@2026-08-15", "turboquant@b9079"):
+        result = slotscope("check", path, "--json", "--build", build, "--model", OWN[-1])
+        assert result.exit_code in (0, 1), result.output
+        document = json.loads(result.stdout)
+        assert document["restore"]["outcome"] in ("accepts", "refuses", "aborts", "unknown")
+        assert len(document["reuse"]) == 4
