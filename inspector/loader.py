@@ -245,7 +245,7 @@ class Loader:
 
     def _blocks(self, section: SectionExpectation, count: int, *, transposed: bool) -> None:
         keys, values = (self._type(name) for name in (section.type_k, section.type_v))
-        for layer, row in zip(section.layers, section.k, strict=True):
+        for layer, row in zip(section.layers, section.k, strict=False):
             self._block("key", layer, keys, row)
             self._skip(count * row)
         for layer, row in zip(section.layers, section.v, strict=False):
@@ -328,7 +328,7 @@ class Loader:
             message, logged = f"s_trans is {words[0]:,}", "incompatible s transposition"
             raise self._refusal("v-trans-mismatch", message, logged, "0", f"{words[0]:,}")
         for name, rows in (("r", section.k), ("s", section.v)):
-            for layer, row in zip(section.layers, rows, strict=True):
+            for layer, row in zip(section.layers, rows, strict=False):
                 self._block(name, layer, _F32, row)
                 self._skip(count * row)
 

@@ -193,7 +193,7 @@ def _stored(section: Section, target: Target) -> SectionExpectation:
     return SectionExpectation(
         member=section.path,
         kind=section.kind,
-        layers=tuple(range(len(k))),
+        layers=tuple(range(max(len(k), len(v)))),
         n_layer=section.n_layer if section.n_layer is not None else len(k),
         type_k="f32" if recurrent else target.type_k,
         type_v=("f32" if recurrent else target.type_v) if v else None,
