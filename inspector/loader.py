@@ -91,7 +91,7 @@ class Loader:
             beyond = self.offset - self._end
             finding = self._finding(
                 "truncated-aborts",
-                f"the server reads {beyond:,} bytes that are not there",
+                f"the server reads on for {beyond:,} more than the file has",
                 f"{self.offset - self._start:,} bytes of state",
                 f"{self._end - self._start:,}",
             )

@@ -18,14 +18,13 @@ from inspector.slot import NOWHERE, Blob, Cells, Checkpoint, Media, Memory, Slot
 from inspector.target import Target
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from inspector.report import Report
 
 _PAD = 256
 _PREFIX = 8
 _MROPE = 1
+_SPOILT = ("blob-geometry", "blob-rotation")
+"""Ends of codes for blobs that are whole but not of this state."""
 _NEW_WRITER = 9473
 """Saves of older builds hold masked cells too. Source: ggml-org/llama.cpp PR #23981."""
 
@@ -188,7 +187,10 @@ def _with_checkpoints(slot: Slot, report: Report, target: Target) -> Slot | str:
         return slot
     found = next(_lists(report, target), None)
     if found is not None and found.taken:
-        records = [_checkpoint(r, slot, found.carrier, target) for r in found.listing.whole]
+        records = [
+            replace(_checkpoint(record, slot), blob=_blob(record, report, found.carrier, target))
+            for record in found.listing.whole
+        ]
         if found.carrier == SCKP:
             records = records[-limit:]
         slot = replace(slot, checkpoints=tuple(records))
@@ -254,34 +256,36 @@ def _taken(listing: CheckpointList, carrier: Carrier) -> bool:
     return carrier != SCKP or all(sizes)
 
 
-def _checkpoint(
-    record: CheckpointRecord, slot: Slot, carrier: Carrier, target: Target
-) -> Checkpoint:
+def _checkpoint(record: CheckpointRecord, slot: Slot) -> Checkpoint:
     sections = {part.kind: part for part in record.blob.sections} if record.blob else {}
     cells = sections.get("swa") or sections.get("attention")  # of one cache, they look alike
     state = sections.get("recurrent") or cells
     tip: int | None = None
     if slot.memory.at_tip:
         tip = record.pos_max if state is None or state.pos_max is None else state.pos_max
-    window: NDArray[np.int64] | None = None
-    if slot.memory.windowed and cells is not None:
-        window = cells.pos
     return Checkpoint(
         n_tokens=record.n_tokens or 0,
         pos_min=_or_nowhere(record.pos_min),
         pos_max=_or_nowhere(record.pos_max),
-        window=window,
+        window=cells.pos if slot.memory.windowed and cells is not None else None,
         tip=tip,
-        blob=_blob(record, carrier, target),
         index=record.index,
     )
 
 
-def _blob(record: CheckpointRecord, carrier: Carrier, target: Target) -> Blob:
+def _blob(record: CheckpointRecord, report: Report, carrier: Carrier, target: Target) -> Blob:
     """What loading the blob leads to: it must have its prefix, and be consumed to its end."""
     blob, build = record.blob, target.build
-    prefixed = build.has("blob-prefix")
-    if blob is not None and blob.sound and blob.rest is None and blob.prefixed == prefixed:
+    fits = blob is not None and blob.sound and blob.rest is None
+    prefixed = blob is not None and blob.prefixed
+    beside = record.carrier if carrier.suffix else ""
+    spoilt = any(
+        finding.code.endswith(_SPOILT)
+        and finding.carrier == beside
+        and finding.path.startswith(record.path)
+        for finding in report.findings
+    )
+    if fits and prefixed == build.has("blob-prefix") and not spoilt:
         return Blob.LOADS
     if carrier == SCKP or build.server == IK or not build.has("unloadable-checkpoint-aborts"):
         return Blob.FAILS

@@ -33,8 +33,9 @@ Source: ggml-org/llama.cpp, src/llama-batch.cpp `llama_batch_allocr::init`, mid-
 """
 _LONG_PROMPT_REFUSED = 7551
 """Builds from here on are known to refuse prompts that fill the slot; old ones cut them."""
-_MOST_TOKENS = 1 << 22
-_MOST_UBATCHES = 1 << 14
+_LEAST_CELLS = 1 << 12
+_MOST_CELLS = 1 << 27
+"""Cells that are looked at to follow a prompt, one array for each small batch: a few seconds."""
 _KEPT = 0.5
 """A slot of which a prompt shares less is replaced: its content goes to the host prompt cache."""
 _FOUND = 0.25
@@ -143,15 +144,14 @@ def after(slot: Slot, target: Target, request: Request, n_predict: int) -> Slot 
         return replace(slot.cut(0, 0), checkpoints=())
     if found.outcome is not Outcome.REUSES:
         return f"the prompt before: {found.why}"
-    if request.total > _MOST_TOKENS or n_predict > _MOST_UBATCHES:
-        return "the prompt before is too long to be followed"
     if slot.memory.windowed and slot.window is None:
         return "the size of the window is not known: name the model"
     if target.build.server == IK:
         return _after_in_ik(slot, target, request, n_predict)
     admission = _admit(slot, target, request)
-    ubatches = (request.total - admission.n_past) // max(1, target.n_ubatch)
-    if ubatches > _MOST_UBATCHES:
+    n_ubatches = (request.total - admission.n_past) // max(1, target.n_ubatch) + n_predict
+    n_cells = 1 if slot.cells is None else len(slot.cells.pos)
+    if max(n_ubatches, 1) * max(n_cells, _LEAST_CELLS) > _MOST_CELLS:
         return "the prompt before is too long to be followed"
     grown = _evaluated(admission, target, request.total, n_predict)
     if isinstance(grown, Slot) and _replaced(slot, target, request):
@@ -345,9 +345,11 @@ def _admit(slot: Slot, target: Target, request: Request) -> _Admission:
     if n_past >= request.total and n_past > 0:
         n_past = request.total - 1
         why += "; one token must be left to evaluate"
-    so_far = _Admission(
-        Outcome.REUSES, 0, slot, why, rule, checkpoint, threshold=threshold if closed else None
-    )
+    notes = tuple(_might_come_back(slot, target, request))
+    if n_past > shared:
+        notes = (*notes, "a token that is not shared is kept: the answer is wrong")
+    missed = threshold if closed else None
+    so_far = _Admission(Outcome.REUSES, 0, slot, why, rule, checkpoint, notes, missed)
     return _cut(now, target, n_past, so_far)
 
 
@@ -365,7 +367,7 @@ def _cut(now: Slot, target: Target, n_past: int, so_far: _Admission) -> _Admissi
     if last not in (NOWHERE, start - 1) and not now.mrope and (build.number or 0) >= _CONSECUTIVE:
         why += f'; position {start} does not follow {last}: HTTP 500, "Invalid input batch."'
         return replace(so_far, outcome=Outcome.HTTP_ERROR, why=why)
-    notes = tuple(_flaws(now, start))
+    notes = (*so_far.notes, *_flaws(now, start))
     return replace(so_far, n_past=n_past, slot=now, why=why, notes=notes)
 
 
@@ -410,19 +412,17 @@ def _flaws(now: Slot, start: int) -> Iterator[str]:
     """What is missing in front of the first position that is evaluated."""
     if start <= 0:
         return
-    if now.pos_max == NOWHERE:
-        yield "no cell holds the shared tokens: the answer knows nothing of them"
-        return
     if now.cells is not None and now.window is not None:
-        first = max(0, now.window.begin(start))
-        lowest = now.cells.lowest
+        first, lowest = max(0, now.window.begin(start)), now.cells.lowest
         if first < start and not NOWHERE < lowest <= first:
             last = start - 1 if lowest == NOWHERE else lowest - 1
             yield (
                 f"the windowed layers lack positions {first} to {last}: the answer is worse than "
                 "that of a cold run"
             )
-    if now.memory.at_tip and now.tip != start - 1:
+    elif now.pos_max == NOWHERE:
+        yield "no cell holds the shared tokens: the answer knows nothing of them"
+    if now.memory.at_tip and now.tip not in (NOWHERE, start - 1):
         yield f"the state of position {now.tip} goes on at {start}: the answer is wrong"
 
 
@@ -450,6 +450,14 @@ def _brought_back(slot: Slot, target: Target, request: Request) -> tuple[Slot, i
         return slot, request.shared, ""
     back = replace(parked, task=slot.task)
     return back, returning, "the host prompt cache gives back what the slot held before; "
+
+
+def _might_come_back(slot: Slot, target: Target, request: Request) -> Iterator[str]:
+    if slot.parked is not None and request.returning is None and _replaced(slot, target, request):
+        yield (
+            f"the host prompt cache has the {slot.parked.n_tokens:,} tokens from before: a prompt "
+            "that shares at least a quarter of them gets them back"
+        )
 
 
 # What a request leaves behind

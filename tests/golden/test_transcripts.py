@@ -18,6 +18,9 @@ from inspector.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+README = ROOT / "README.md"
+CONSOLE = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 SAVED = 1_000_000_000
 """Time of the last change of every file that a command is given, so that none looks stale."""
 
@@ -38,11 +41,18 @@ def ran(command: str, folder: Path) -> str:
     """What a command prints, standard output and standard error, and its exit code if not 0."""
     words = shlex.split(command)
     assert words[0] == "slotscope"
-    for word in words[1:]:
+    for word in " ".join(words[1:]).split():
         borrowed(word, folder)
     result = CliRunner().invoke(app, words[1:])
     code = f"[exit {result.exit_code}]\n" if result.exit_code else ""
     return f"$ {command}\n{result.output}{code}"
+
+
+def plain(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A folder of its own, and nothing that changes what is printed."""
+    monkeypatch.chdir(folder)
+    for name in ("LC_ALL", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda path: path.stem)
@@ -52,11 +62,9 @@ def test_transcript(
     monkeypatch: pytest.MonkeyPatch,
     pytestconfig: pytest.Config,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("LC_ALL", "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
+    plain(monkeypatch, tmp_path)
     expected = transcript.read_text()
-    commands = re.findall(r"^\$ (.+)$", expected, re.MULTILINE)
+    commands = COMMAND.findall(expected)
     assert commands
     actual = "\n".join(ran(command, tmp_path) for command in commands)
     if pytestconfig.getoption("--update-golden", default=False):
@@ -65,3 +73,21 @@ def test_transcript(
     assert actual == expected
     typed = ("$ ", "slotscope: ")
     assert all(len(line) <= 80 for line in actual.splitlines() if not line.startswith(typed))
+
+
+def test_the_readme_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    """All but the exit codes, which a terminal does not show either."""
+    plain(monkeypatch, tmp_path)
+    expected = README.read_text()
+
+    def shown(block: re.Match[str]) -> str:
+        (command,) = COMMAND.findall(block[0])
+        return re.sub(r"^\[exit \d+\]\n", "", ran(command, tmp_path), flags=re.MULTILINE)
+
+    actual = CONSOLE.sub(shown, expected)
+    if pytestconfig.getoption("--update-golden", default=False):
+        README.write_text(actual)
+        expected = actual
+    assert actual == expected
