@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
+from inspector.target import BadTarget
+
 AT_MOST = 1 << 24
 """Bytes that are taken of an answer; slots of many tokens are long."""
 
@@ -23,7 +25,7 @@ _PIECE = 1 << 16
 _UPSTREAM_BUILD = re.compile(r"b(\d{4,6})-[0-9a-f]+")
 
 
-class Unreachable(Exception):
+class Unreachable(BadTarget):
     """No server answers there as llama-server does; the message says how it failed."""
 
 

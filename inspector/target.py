@@ -184,10 +184,13 @@ def target_of(
         BadTarget: with the reason for people.
         Unreachable: the running server does not answer.
     """
-    from inspector.running import Running, asked
+    its_build, values, told = None, dict[str, Any](), tuple[str, ...]()
+    if url is not None:
+        from inspector.running import asked
 
-    running = asked(url, timeout) if url is not None else Running()
-    program = build_named(running.build if build is None else build)
+        running = asked(url, timeout)
+        its_build, values, told = running.build, running.values, running.notes
+    program = build_named(its_build if build is None else build)
     if isinstance(program, str):
         raise BadTarget(program)
     try:
@@ -196,10 +199,10 @@ def target_of(
         )
     except BadCommand as error:
         raise BadTarget(str(error)) from error
-    said = {**running.values, **words.values}
+    said = {**values, **words.values}
     target = _settled(program, said, words)
-    notes, assumed = [*target.notes, *running.notes], [*program.assumed, *target.assumed]
-    if build is None and running.build is None:
+    notes, assumed = [*target.notes, *told], [*program.assumed, *target.assumed]
+    if build is None and its_build is None:
         assumed.insert(0, f"build {program.label}, the newest known")
     path = model or (Path(said["model"]) if "model" in said else None)
     with ExitStack() as stack:

@@ -71,7 +71,6 @@ def check(
     """Say what a server will do with FILE: restore it? reuse how much? is it of its model?"""
     from inspector.check import BadRequest, checked
     from inspector.findings import Severity
-    from inspector.running import Unreachable
     from inspector.source import Unreadable
     from inspector.target import BadTarget, target_of
 
@@ -93,7 +92,7 @@ def check(
                 try:
                     with checked(file, target, requests, then=after, ids=ids) as found:
                         if json:
-                            from inspector.render.verdict import to_dict
+                            from inspector.render.verdict_json import to_dict
 
                             documents.append(to_dict(found))
                         else:
@@ -102,7 +101,7 @@ def check(
                 except (Unreadable, BadRequest) as error:
                     outcome = USAGE
                     complain(f"{file}: {error}")
-    except (BadTarget, Unreachable) as error:
+    except BadTarget as error:
         complain(str(error))
         raise typer.Exit(USAGE) from error
     if json and documents:

@@ -1,14 +1,13 @@
-"""The verdict on a file for a server, as text for people and as JSON."""
+"""The verdict on a file for a server, as text for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from inspector.loader import Outcome
-from inspector.render.as_json import finding_dict, identity
 from inspector.render.as_text import findings_part
 from inspector.render.page import QUIET, STRONG, columns, labelled, text
 
@@ -16,11 +15,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from inspector.check import Check, Next
+    from inspector.check import Check
     from inspector.reuse import Prediction
     from inspector.target import Target
-
-SCHEMA = "slotscope.check/1"
 
 _STYLES = {
     Outcome.ACCEPTS: "green",
@@ -98,55 +95,3 @@ def _remarks(check: Check) -> Iterator[RenderableType]:
     if remarks.row_count:
         yield Text()
         yield remarks
-
-
-def to_dict(check: Check) -> dict[str, Any]:
-    """The same for programs."""
-    report, target, found = check.report, check.target, check.identity
-    return {
-        "schema": SCHEMA,
-        "file": {"name": report.name, "bytes": report.size},
-        "identity": identity(report),
-        "target": {
-            "server": target.build.server,
-            "build": target.build.label,
-            "model": target.model_name,
-            "assumed": list(check.assumed),
-            "notes": list(target.notes),
-        },
-        "restore": {
-            "outcome": str(check.restore.outcome),
-            "reason": check.restore.reason,
-            "message": check.restore.message,
-        },
-        "reuse": [_next(one) for one in check.reuse],
-        "conditions": list(check.conditions),
-        "model": {
-            "outcome": found.outcome.in_short,
-            "evidence": found.evidence,
-            "detail": str(found.outcome),
-            "notes": list(found.notes),
-        },
-        "findings": [finding_dict(finding) for finding in check.findings],
-    }
-
-
-def _next(one: Next) -> dict[str, Any]:
-    answer = {"case": one.name or None, **_prediction(one.found)}
-    if one.then is not None:
-        answer["then"] = _prediction(one.then)
-    return answer
-
-
-def _prediction(found: Prediction) -> dict[str, Any]:
-    return {
-        "shared": found.request.shared,
-        "total": found.request.total,
-        "outcome": str(found.outcome),
-        "reused": found.reused,
-        "checkpoint": found.checkpoint,
-        "why": found.why,
-        "rule": found.rule,
-        "would_change": list(found.would_change),
-        "notes": list(found.notes),
-    }

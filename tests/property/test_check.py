@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from inspector.check import checked
 from inspector.loader import Outcome
-from inspector.render.verdict import page, to_dict
+from inspector.render.verdict import page
+from inspector.render.verdict_json import to_dict
 from inspector.reuse import Request
 from inspector.target import target_of
 from tests.property.test_decode import WRITTEN
