@@ -9,7 +9,7 @@ from formats.ggml_types import IK
 from inspector.builds import build_number
 from inspector.checks import target as _codes  # noqa: F401 - registers the codes
 from inspector.expectation import SectionExpectation, expected_state
-from inspector.findings import Finding
+from inspector.findings import Finding, Severity
 from inspector.gguf import Array
 from inspector.loader import Ended, Loader, Outcome, Own
 from inspector.loader_ik import IkLoader
@@ -57,13 +57,16 @@ def restore(report: Report, target: Target, *, rotated: bool | None = None) -> R
         rotated: whether quantized rows were found to be rotated; None if nobody looked.
     """
     source, assumed = report.source, list[str]()
+    if ggsq_version(target.build) is None:
+        return _undecided(report, f"{target.build.label} knows no slot files", assumed)
     try:
         _envelope(source, report, target)
         own = _own(report, target, assumed)
         if isinstance(own, str):
-            return Restore(Outcome.UNKNOWN, None, own, assumed=tuple(assumed))
-        loader = IkLoader if target.build.server == IK else Loader
-        loader(source, _payload(source, report), target.build).run(own)
+            return _undecided(report, own, assumed)
+        if own is not None:
+            loader = IkLoader if target.build.server == IK else Loader
+            loader(source, _payload(source, report), target.build).run(own)
         _tokens(report, target)
         _fallback(report, target)
         _companions(report, target)
@@ -73,6 +76,12 @@ def restore(report: Report, target: Target, *, rotated: bool | None = None) -> R
     findings = tuple(_silent(report, target, rotated))
     reason = findings[0].code if findings else None
     return Restore(Outcome.ACCEPTS, reason, "restored", findings, tuple(assumed))
+
+
+def _undecided(report: Report, why: str, assumed: list[str]) -> Restore:
+    code, span = "target.undecided", Span(0, report.size)
+    finding = Finding(code, "", span, why, "a verdict", "none")
+    return Restore(Outcome.UNKNOWN, code, why, (finding,), tuple(assumed))
 
 
 def _refused(code: str, span: Span, message: str, logged: str, expected: str, actual: str) -> Ended:
@@ -95,7 +104,7 @@ def _envelope(source: Source, report: Report, target: Target) -> None:
             repr(head[:4]),
         )
     own = ggsq_version(target.build)
-    if own is not None and version != own:
+    if version != own:
         raise _refused(
             "version-mismatch",
             Span(4, 8),
@@ -134,8 +143,12 @@ def _payload(source: Source, report: Report) -> Span:
     return Span(min(_HEAD_BYTES + 4 * words, report.size), report.size)
 
 
-def _own(report: Report, target: Target, assumed: list[str]) -> Own | str:
-    """The server's caches: by its model, or by the file itself where no model is named."""
+def _own(report: Report, target: Target, assumed: list[str]) -> Own | str | None:
+    """The server's caches: by its model, or by the file itself where no model is named.
+
+    Returns:
+        They; or why they are not known; or None where the file's own writer is sure to take it.
+    """
     if not target.said - _MODEL:
         target = _as_saved(report, target)
         assumed.append("cache types, flash attention, slots: those that the file was saved with")
@@ -151,9 +164,13 @@ def _own(report: Report, target: Target, assumed: list[str]) -> Own | str:
         return expected
     if not report.sections:
         return "without a model nothing can be said of this file"
-    if target.build.server == IK:
-        return "ik_llama.cpp's loader is followed only with a model"
     assumed.append("the model: the one that the file was saved with")
+    if target.build.server == IK:
+        faults = any(finding.severity is Severity.ERROR for finding in report.findings)
+        cells = report.sections[0].cells
+        if faults or not cells or report.identification.writer != IK:
+            return "ik_llama.cpp's loader is followed only with a model"
+        return None
     sections = tuple(_stored(section, target) for section in report.sections)
     ext = max(section.cell_ext for section in report.sections)
     cell_bytes = 8 + ext + (4 if target.build.has("seq-id") else 0)

@@ -13,16 +13,19 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any
 
-from inspector.target import BadTarget
+from inspector.target import N_PARALLEL, BadTarget
 
 AT_MOST = 1 << 24
 """Bytes that are taken of an answer; slots of many tokens are long."""
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _PIECE = 1 << 16
-_UPSTREAM_BUILD = re.compile(r"b(\d{4,6})-[0-9a-f]+")
+_MOST_TOKENS = 1 << 31
+_UPSTREAM_BUILD = re.compile(r"b(\d{4,6})-[0-9a-f]{7,40}")
 
 
 class Unreachable(BadTarget):
@@ -62,7 +65,7 @@ def asked(url: str, timeout: float) -> Running:
         raise Unreachable(f"{url}: the server is not ready: {_words(health)}")
     props = _answer(f"{base}/props", timeout)
     n_slots, settings = props.get("total_slots"), props.get("default_generation_settings")
-    if not isinstance(n_slots, int) or not isinstance(settings, dict):
+    if type(n_slots) is not int or not 0 < n_slots <= N_PARALLEL or not isinstance(settings, dict):
         raise Unreachable(f"{url}: what answers is no llama-server: /props tells of no slots")
     return _running(props, n_slots, settings, _slots(base, timeout))
 
@@ -72,10 +75,9 @@ def _running(
 ) -> Running:
     values: dict[str, Any] = {"n_slots": n_slots}
     notes = []
-    sizes = {slot.get("n_ctx") for slot in slots if isinstance(slot, dict)} or {
-        settings.get("n_ctx")
-    }
-    if len(sizes) == 1 and isinstance(n_ctx := sizes.pop(), int) and n_ctx > 0:
+    told = [slot.get("n_ctx") for slot in slots if isinstance(slot, dict)]
+    sizes = {n for n in told or [settings.get("n_ctx")] if isinstance(n, int)}
+    if len(sizes) == 1 and type(n_ctx := sizes.pop()) is int and 0 < n_ctx < _MOST_TOKENS:
         values["n_ctx_slot"] = n_ctx
     if isinstance(path := props.get("model_path"), str) and path not in ("", "none"):
         values["model"] = path
@@ -106,6 +108,26 @@ def _answer(url: str, timeout: float) -> dict[str, Any]:
 
 
 def _read(url: str, timeout: float) -> Any:
+    """The document at `url`; headers that drip keep nobody waiting for longer than a body."""
+    done: Queue[Any] = Queue()
+
+    def run() -> None:
+        try:
+            done.put(_fetched(url, timeout))
+        except Unreachable as error:
+            done.put(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        answer = done.get(timeout=2 * timeout)
+    except Empty:
+        raise Unreachable(f"{url}: the answer takes too long") from None
+    if isinstance(answer, Unreachable):
+        raise answer
+    return answer
+
+
+def _fetched(url: str, timeout: float) -> Any:
     try:
         with _OPENER.open(url, timeout=timeout) as reply:
             text = _text(reply, time.monotonic() + timeout)
@@ -116,7 +138,7 @@ def _read(url: str, timeout: float) -> Any:
         raise Unreachable(f"{url}: {getattr(reason, 'strerror', None) or reason}") from error
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unreachable(f"{url}: what answers is no llama-server: no JSON") from error
 
 
@@ -136,7 +158,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
     """The message of a refusal."""
     try:
         return _words(json.loads(error.read(4096)))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return str(error.reason)
 
 

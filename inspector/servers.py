@@ -373,7 +373,7 @@ RELEASES = {"0.3.0": 10621, "0.4.0": 10809, "0.4.1": 10964, "0.5.0": 11146, "0.6
 Source: `build_info` of the released servers (b11429-d81235049, b11146-7fe450e19, …).
 """
 
-_NUMBER = re.compile(r"b?([1-9]\d{0,5})(?:-[0-9a-f]+)?")
+_NUMBER = re.compile(r"b?([1-9]\d{0,5})(?:-[0-9a-f]{7,40})?")
 _RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _SHORTEST_COMMIT = 7
@@ -392,6 +392,8 @@ def build_named(text: str | None = None) -> Build | str:
     if text is None:
         return NEWEST_BUILD
     name, at, which = text.strip().partition("@")
+    if at and name and not which:
+        return f"{text!r} names no build of {name}: name one as in turboquant@b9079"
     if name in ("ik", IK):
         return _ik_build(which)
     if name in FORKS:

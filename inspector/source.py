@@ -31,14 +31,22 @@ class Source:
         self.bytes_read = 0
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer only at the end of the file."""
-        data = os.pread(self._descriptor, size, offset)
-        while 0 < len(data) < size and (
-            more := os.pread(self._descriptor, size - len(data), offset + len(data))
-        ):
+        """At most `size` bytes from `offset`; fewer only at the end of the file.
+
+        Raises:
+            Unreadable: if the disk does not give them.
+        """
+        data = self._pread(offset, size)
+        while 0 < len(data) < size and (more := self._pread(offset + len(data), size - len(data))):
             data += more
         self.bytes_read += len(data)
         return data
+
+    def _pread(self, offset: int, size: int) -> bytes:
+        try:
+            return os.pread(self._descriptor, size, offset)
+        except OSError as error:
+            raise Unreadable(f"{error.strerror} at 0x{offset:x}") from error
 
     def whole(self) -> Span:
         """The whole file."""
@@ -50,7 +58,7 @@ def opened(path: str | Path) -> Iterator[Source]:
     """Open a regular file for reading.
 
     Raises:
-        Unreadable: with a reason for people, and the hint to `scan` for a directory.
+        Unreadable: with a reason for people.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -59,7 +67,7 @@ def opened(path: str | Path) -> Iterator[Source]:
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise Unreadable("a directory; `slotscope scan` looks at all files of one")
+            raise Unreadable("a directory")
         if not stat.S_ISREG(status.st_mode):
             raise Unreadable("not a regular file")
         yield Source(descriptor, str(path), status.st_size)

@@ -251,7 +251,11 @@ def _rotation(subject: Subject) -> Iterator[Finding]:
         if section.kind == "recurrent" or section.node.facts.get("rotation"):
             continue
         quantized = [
-            b for b in section.k + section.v if b.readings and b.readings[0].block_elements > 1
+            b
+            for b in section.k + section.v
+            if b.readings
+            and b.readings[0].block_elements > 1
+            and b.readings[0].writer != TURBOQUANT
         ]
         divisible = [b for b in quantized if (b.readings[0].elements(b.row_bytes) or 0) % 64 == 0]
         if divisible:

@@ -28,6 +28,15 @@ _EXACT, _LOSSY, _NONE = RemedyKind.EXACT, RemedyKind.LOSSY, RemedyKind.NONE
 
 register(
     _code(
+        "undecided",
+        _W,
+        "What this server does with the file was not found out",
+        "nothing is said of the restore, neither good nor bad",
+        _NONE,
+        "the message says what stood in the way, often that no model was named",
+        _CONTEXT,
+    ),
+    _code(
         "not-a-slot-file",
         _E,
         "The file is no slot file",

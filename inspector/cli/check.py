@@ -12,6 +12,7 @@ import typer
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, show
+from inspector.render.escape import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from inspector.reuse import Request
 
 _PROMPT = re.compile(r"([0-9]{1,12})/([0-9]{1,12})")
-_MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 24
+"""Of a prompt: more than two million tokens."""
 
 
 def check(
@@ -145,19 +147,27 @@ def _ids(name: str) -> Sequence[int]:
     """The token ids in a JSON file."""
     from json import loads
 
+    from inspector.source import Unreadable, opened
+
+    ids, problem = None, "no JSON array of token ids"
     try:
         if name == "-":
             data = sys.stdin.buffer.read(_MOST_BYTES + 1)
         else:
-            with Path(name).open("rb") as file:
-                data = file.read(_MOST_BYTES + 1)
-        problem = "larger than 256 MiB" if len(data) > _MOST_BYTES else ""
-        ids = loads(data) if not problem else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"{name}: {error}", param_hint="--next-tokens") from error
+            with opened(name) as source:
+                data = source.read_at(0, min(source.size, _MOST_BYTES + 1))
+        if len(data) > _MOST_BYTES:
+            problem = "larger than 16 MiB"
+        else:
+            ids = loads(data)
+    except Unreadable as error:
+        problem = str(error)
+    except (OSError, ValueError, RecursionError):
+        pass
     if not isinstance(ids, list) or not ids or not all(type(one) is int for one in ids):
-        problem = problem or "no JSON array of token ids"
-        raise typer.BadParameter(f"{name}: {problem}", param_hint="--next-tokens")
+        raise typer.BadParameter(f"{printable(name)}: {problem}", param_hint="--next-tokens")
     if any(not -(1 << 31) <= one < 1 << 31 for one in ids):
-        raise typer.BadParameter(f"{name}: ids beyond 32 bits", param_hint="--next-tokens")
+        raise typer.BadParameter(
+            f"{printable(name)}: ids beyond 32 bits", param_hint="--next-tokens"
+        )
     return ids

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from inspector.cli.exits import USAGE
 from inspector.render.escape import printable
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _console() -> Console:
     from rich.console import Console
 
     return Console(
-        width=None if sys.stdout.isatty() else _WIDTH,
+        width=None if sys.stdout is not None and sys.stdout.isatty() else _WIDTH,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
         markup=False,
         highlight=False,
@@ -56,6 +57,8 @@ def _console() -> Console:
 
 
 def _write(text: str) -> None:
+    if sys.stdout is None:  # closed by who started us; the exit code still tells
+        return
     encoding = sys.stdout.encoding or "utf-8"
     if not encoding.lower().startswith("utf") or os.environ.get("LC_ALL") in ("C", "POSIX"):
         text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
@@ -63,4 +66,12 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: go on quietly, for the exit code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _into_nothing()
+    except OSError as error:
+        _into_nothing()
+        complain(f"cannot write: {error.strerror}")
+        raise SystemExit(USAGE) from error
+
+
+def _into_nothing() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -78,7 +78,7 @@ def _row(table: Table, name: str, found: Prediction) -> None:
     request = found.request
     reused = f"{found.reused:,}" if found.reused is not None else str(found.outcome)
     words = [text(found.why)]
-    words += [text((f"more: {line}", QUIET)) for line in found.would_change]
+    words += [text((f"more with: {line}", QUIET)) for line in found.would_change]
     words += [text((line, "yellow")) for line in found.notes]
     table.add_row(name, f"{request.shared:,}", f"{request.total:,}", reused, Text("\n").join(words))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -72,6 +73,7 @@ class Situation(NamedTuple):
 
 
 SITUATIONS = [
+    Situation("target.undecided", "unknown", LLAMA, "b2024"),
     Situation("target.not-a-slot-file", "refuses", LLAMA, "b10229", edit=put(0, "I", 1)),
     Situation("target.version-mismatch", "refuses", LLAMA, "b11549"),
     Situation("target.tokens-exceed-file", "refuses", SHORT4, "b11549", edit=put(8, "I", 1 << 30)),
@@ -156,7 +158,7 @@ def test_a_situation_of_every_code(situation: Situation, tmp_path: Path) -> None
     assert situation.code in found
     if situation.outcome != "accepts":
         assert document["restore"]["reason"] == situation.code
-        assert exit_code == 1
+        assert exit_code == (0 if situation.outcome == "unknown" else 1)
         assert {answer["reused"] for answer in document["reuse"]} == {
             0 if situation.outcome == "refuses" else None
         }
@@ -233,6 +235,8 @@ def test_a_refused_restore_ends_with_1_unless_nothing_does(fail_on: str, exit_co
 
 WRONG = {
     "no such build": ("--build", "b0"),
+    "a month for a build": ("--build", "2024-06"),
+    "a fork without a build": ("--build", "turboquant@"),
     "no such model": ("--model", "nowhere.gguf"),
     "a state for a model": ("--model", LLAMA),
     "nobody there": ("--url", "http://127.0.0.1:9"),
@@ -270,3 +274,19 @@ def test_any_file_gets_a_verdict(path: Path) -> None:
         document = json.loads(result.stdout)
         assert document["restore"]["outcome"] in ("accepts", "refuses", "aborts", "unknown")
         assert len(document["reuse"]) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_that_nobody_writes_to_is_no_prompt(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    result = slotscope("check", LLAMA, "--next-tokens", tmp_path / "pipe")
+    assert result.exit_code == 2
+    assert "not a regular file" in result.stderr
+
+
+def test_the_name_of_a_prompt_says_nothing_to_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[31mred"
+    path.write_text("[")
+    result = slotscope("check", LLAMA, "--next-tokens", path)
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr

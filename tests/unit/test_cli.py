@@ -108,10 +108,10 @@ def test_exit_code(words: tuple[str | Path, ...], code: int) -> None:
     assert slotscope("inspect", *words).exit_code == code
 
 
-def test_a_directory_is_refused_with_a_hint() -> None:
+def test_a_directory_is_refused() -> None:
     result = slotscope("inspect", SAMPLES)
     assert result.stdout == ""
-    assert "slotscope scan" in result.stderr
+    assert "a directory" in result.stderr
 
 
 def test_one_unreadable_file_does_not_hide_the_others() -> None:
@@ -395,3 +395,20 @@ def test_any_damage_can_be_shown(
     result = slotscope("inspect", file, *words)
     assert result.exit_code in (0, 1), result.exception
     assert ESCAPE not in result.output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+def test_a_full_disk_ends_with_2_and_a_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = started("inspect", HYBRID, "--json", stdout=full)
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert errors.decode().count("\n") == 1
+    assert b"No space left" in errors
+
+
+def test_without_standard_output_the_exit_code_tells() -> None:
+    for path, expected in ((HYBRID, 0), (TRUNCATED, 1)):
+        process = started("inspect", path, preexec_fn=lambda: os.close(1))
+        _, errors = process.communicate()
+        assert (process.returncode, errors) == (expected, b"")

@@ -415,6 +415,8 @@ def test_a_running_server_without_a_number_or_slots() -> None:
         ({"/health": b"<html>"}, "no JSON"),
         ({"/health": b"\xff\xfe"}, "no JSON"),
         ({"/health": []}, "no llama-server"),
+        ({"/health": b"[" * 200_000}, "no JSON"),
+        (ANSWERS | {"/props": PROPS | {"total_slots": -1}}, "no llama-server"),
         (ANSWERS | {"/props": {}}, "no llama-server"),
         (ANSWERS | {"/props": b" " * ((1 << 24) + 2)}, "longer than"),
     ],
