@@ -105,7 +105,8 @@ def _head(decoding: Decoding) -> Iterator[Fact]:
     if root.role == "checkpoints" and (node := root.get("count")) is not None:
         count = node.value if isinstance(node.value, int) else 0
         says, actual = f"at most {_MOST_RECORDS} records", str(count)
-        yield Fact(node.span.start, "count", says, count <= _MOST_RECORDS, actual, _TAG)
+        weight = _TAG if count else 1
+        yield Fact(node.span.start, "count", says, count <= _MOST_RECORDS, actual, weight)
     for name in ("qnext_state", "dsa_indexer_state"):
         if (node := root.get(name)) is not None:
             yield _fact(node, name, "0 or 1", node.value in (0, 1), node.value)

@@ -99,14 +99,11 @@ class Reading:
 
     @property
     def cut_off(self) -> bool:
-        """Whether all is well up to the end of the file, and more is certainly missing.
-
-        It ends inside an item that opens like the one before it.
-        """
+        """Whether all is well up to a payload of which the file has only the beginning."""
         reasons = [stop.reason for stop in self.decoding.stops]
         if reasons != [StopReason.PAYLOAD_EXCEEDS_FILE] or self.failed:
             return False
-        return _ends_in_one_of_many(self.decoding.root)
+        return _only_cut(self.decoding.root)
 
     @property
     def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
@@ -260,15 +257,24 @@ def _one_word_away(
     return best[1:] if best else None
 
 
-def _ends_in_one_of_many(root: Node) -> bool:
-    """Whether the last item of the innermost list has the fields of the item before it."""
-    items: tuple[Node, ...] = ()
-    node = root
-    while below := tuple(child for child in node.children if child.kind is not Kind.GAP):
-        items = below if node.kind is Kind.SERIES else items
+def _only_cut(root: Node) -> bool:
+    """Whether no word but the size of the payload in which parsing ended can be to blame for that.
+
+    It is that of a checkpoint, of a block like the one before it, or of the first of several.
+    """
+    within = node = root
+    while below := [child for child in node.children if child.kind is not Kind.GAP]:
+        within = node if below[-1].kind is Kind.SERIES else within
         node = below[-1]
-    fields = [[c.value for c in item.children if c.kind is Kind.FIELD] for item in items[-2:]]
-    return len(fields) == 2 and fields[0] == fields[1] != []
+    lists = [child for child in within.children if child.kind is Kind.SERIES]
+    if any(child.name == "records" for child in lists):
+        return True
+    blocks = [block for child in lists for block in child.children][-2:]
+    opened = [[c.value for c in block.children if c.kind is Kind.FIELD] for block in blocks]
+    if len(opened) == 1:
+        behind_cells = any(len(c.span) for c in within.children if c.kind is Kind.TABLE)
+        return bool(opened[0]) and behind_cells and within.number("n_layer") > 1
+    return len(opened) == 2 and opened[0] == opened[1] != []
 
 
 def _goes_on(reading: Reading, other: Reading) -> bool:

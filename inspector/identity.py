@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from formats.ggml_types import IK
 from inspector.builds import Interval
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
-from inspector.layer0.side import AGREES, OTHER, Side
+from inspector.layer0.side import AGREES, DISTINCT, OTHER, Side
 from inspector.span import Span
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ DOES_NOT_PROVE = (
     "not which model file wrote the state, and nothing about deeper layers: adapters there, "
     "control vectors, and models that share layer 0 do not show"
 )
-FEW = 4
-"""Distinct tokens below which what they share cannot be taken out."""
 
 _MEASURED = "29 models, llama.cpp 2024-06 to b11549 and ik_llama.cpp: rows against computed ones"
 
@@ -205,13 +203,13 @@ def judge(
     """
     import numpy as np
 
-    from inspector.layer0.comparison import OtherShape, comparison
-    from inspector.layer0.weights import NotTestable
-
     ids = tokens.ids if tokens is not None else np.zeros(0, np.int64)
     with np.errstate(all="ignore"):  # any bytes are numbers, infinities and NaN too
         if model is None:
             return _alone(source, sections, ids)
+        from inspector.layer0.comparison import OtherShape, comparison
+        from inspector.layer0.weights import NotTestable
+
         try:
             compared = comparison(source, sections, ids, model)
             attention, convolution = compared.run()
@@ -282,6 +280,7 @@ def _answer(
     writer: str | None,
 ) -> Identity:
     from inspector.layer0.alternatives import explained
+    from inspector.layer0.recipes import NOT_MEASURED
 
     sides = attention.sides if attention is not None else ()
     sides += (convolution.side,) if convolution is not None else ()
@@ -289,7 +288,10 @@ def _answer(
     explanation = ""
     if outcome is Outcome.OTHER_POSITIONS and attention is not None:
         explanation = explained(attention, compared.layer.keys)
-    if any(side.n_distinct < FEW for side in sides if side.name != "r"):
+    architecture = compared.layer.keys.architecture
+    if outcome is not Outcome.MATCHES and architecture in NOT_MEASURED:
+        notes.append(f"what {architecture} computes was read in the source and not measured")
+    if any(side.n_distinct < DISTINCT for side in sides if side.name != "r"):
         notes.append("fewer than four distinct tokens: other weights can look closer than they are")
     order = attention.form.order if attention is not None else ""
     known = outcome in (Outcome.MATCHES, Outcome.RELATED)
@@ -318,9 +320,10 @@ def _values_first(compared: Comparison, convolution: Convolution | None) -> bool
     section = next(s for s in compared.sections if s.kind == "recurrent")
     tokens = compared.tokens[: convolution.end + 1]
     try:
-        return delta.values_first(compared.source, section, compared.layer, tokens, convolution.row)
+        alike = delta.likeness(compared.source, section, compared.layer, tokens, convolution.row)
     except NotTestable:
         return None
+    return alike.values_first if alike is not None else None
 
 
 def _datings(sides: Sequence[Side], order: str, values_first: bool | None) -> Iterator[Dating]:
@@ -331,7 +334,7 @@ def _datings(sides: Sequence[Side], order: str, values_first: bool | None) -> It
     elif order == LATENT_FIRST:
         yield Dating(f"a key is stored as {order}", Interval("b7812", None))
     for side in sides:
-        if side.rotation and side.agrees and not side.blind:
+        if side.rotation and not side.blind:
             says = f"{side.what} rotated by a matrix of size {side.rotation}"
             yield Dating(says, Interval("b8619", None))
     if values_first is not None:

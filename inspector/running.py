@@ -144,6 +144,8 @@ def _fetched(url: str, timeout: float) -> Any:
 
 def _text(reply: HTTPResponse, deadline: float) -> bytes:
     """An answer that is neither endless nor endlessly slow."""
+    if (reply.length or 0) > AT_MOST:
+        raise OSError(f"the answer is longer than {AT_MOST:,} bytes")
     text = b""
     while piece := reply.read1(_PIECE):
         text += piece

@@ -16,7 +16,7 @@ _OFFSETS = (1, -1, 2, -2, 3, -3, 4, -4)
 
 
 def explained(attention: Attention, keys: Keys) -> str:
-    """What would make the keys right, in words; empty if nothing that is tried does.
+    """What would make the keys right, in words; of several the best, empty if nothing does.
 
     Args:
         attention: what was compared.
@@ -25,19 +25,25 @@ def explained(attention: Attention, keys: Keys) -> str:
     rows, rope = attention.k, attention.rope
     if rows is None or rope.type is RopeType.NONE:
         return ""
-    for says, other, offset in _alternatives(rope, keys):
+    fits = []
+    for says, other, offset in (*_alternatives(rope, keys), *_multiples(attention)):
         positions = rows.sample.positions.copy()
         positions[:, :3] += offset
         moved = replace(rows, sample=replace(rows.sample, positions=positions))
         side = moved.measured(other, content=False)
         if side is not None and side.agrees:
-            return says
-    side = rows.measured(rope, content=False)
-    factor = rows.multiple(rope, side.rotation) if side is not None else 1.0
-    scaled = rows.measured(replace(rope, magnitude=rope.magnitude * factor), content=False)
-    if scaled is not None and scaled.agrees:
-        return f"they are {factor:.3f} times as large, as YaRN leaves them after context shifts"
-    return ""
+            fits.append((side.error, says))
+    return min(fits, default=(0.0, ""))[1]
+
+
+def _multiples(attention: Attention) -> Iterator[tuple[str, Rope, int]]:
+    """The same setting with keys that are larger: with YaRN, each context shift enlarges them."""
+    rows, rope = attention.k, attention.rope
+    side = next((side for side in attention.sides if side.name == "k"), None)
+    if rows is not None and side is not None:
+        factor = rows.multiple(rope, side.rotation)
+        says = f"they are {factor:.3f} times as large, as YaRN leaves them after context shifts"
+        yield says, replace(rope, magnitude=rope.magnitude * factor), 0
 
 
 def _alternatives(rope: Rope, keys: Keys) -> Iterator[tuple[str, Rope, int]]:

@@ -25,6 +25,7 @@ from inspector.sections import Block, Section
 from inspector.source import Source
 
 _F32 = next(kind for kind in TYPES if kind.name == "f32")
+_NO_KEYS = "the state holds no keys of layer 0"
 _UNTURNED = Rope(RopeType.NONE, 0)
 
 
@@ -151,7 +152,7 @@ class Comparison:
         ]
         if not found:
             _check_widths(candidates[0].cells, forms)
-            raise NotTestable("" if self.notes else "the rows of layer 0 are not there")
+            raise NotTestable("" if self.notes else _NO_KEYS)
         return min(found, key=lambda compared: compared.rank)
 
     def _section(self) -> Section:
@@ -160,7 +161,7 @@ class Comparison:
             for section in self.sections:
                 if section.kind == kind:
                     return section
-        raise NotTestable("the state holds no keys of layer 0")
+        raise NotTestable(_NO_KEYS)
 
     def _candidates(self, section: Section) -> Iterator[_Candidate]:
         widest = max(
@@ -194,11 +195,12 @@ class Comparison:
         else:
             v = self._rows(cells.k, form.k_width, form.v, candidate.k, inputs)
         value = v.measured(_UNTURNED, content=True) if v is not None else None
+        if k is not None and v is not None and value is None:
+            self._note("nothing sets the tokens apart: rows or weights are zero or not finite")
         for rope in ropes:
             content = rope.type is RopeType.NONE or value is None or value.blind
             key = k.measured(rope, content=content) if k is not None else None
-            sides = tuple(side for side in (key, value) if side is not None)
-            if sides:
+            if sides := tuple(side for side in (key, value) if side is not None):
                 yield Attention(candidate.by, form, rope, k, v, sides)
 
     def _rows(

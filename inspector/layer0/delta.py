@@ -9,11 +9,13 @@ src/models/qwen3next.cpp, qwen35.cpp.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from formats.ggml_types import TYPES
 from inspector.layer0.convolution import n_taps
-from inspector.layer0.projection import LARGEST_WIDTH, Indices, Layer0
+from inspector.layer0.projection import Indices, Layer0
 from inspector.layer0.weights import NotTestable
 from inspector.numbers import Floats, dequantize
 from inspector.sections import Block, Section
@@ -22,6 +24,8 @@ from inspector.source import Source
 ARCHITECTURES = ("qwen3next", "qwen35", "qwen35moe")
 _N_TOKENS = 64
 """Tokens that the state is computed from."""
+_LARGEST = 1024
+"""Elements of a key that are believed; 128 in every known model."""
 _ALIKE = 0.3
 """Correlation from which on a block is taken for the computed one."""
 _CLEARLY = 3
@@ -29,10 +33,30 @@ _CLEARLY = 3
 _F32 = next(kind for kind in TYPES if kind.name == "f32")
 
 
-def values_first(
+class Likeness(NamedTuple):
+    """How alike the stored block and the computed one are, 1 for equal but for a factor.
+
+    Attributes:
+        keys_by_values: if rows go with keys, and columns with values.
+        values_by_keys: if they go the other way.
+    """
+
+    keys_by_values: float
+    values_by_keys: float
+
+    @property
+    def values_first(self) -> bool | None:
+        """Whether rows go with values; None if neither way fits clearly."""
+        best, other = max(self), min(self)
+        if not best > max(_ALIKE, _CLEARLY * abs(other)):
+            return None
+        return best == self.values_by_keys
+
+
+def likeness(
     source: Source, section: Section, layer: Layer0, tokens: Indices, row: int
-) -> bool | None:
-    """Whether rows of the first stored block of a head go with values, and columns with keys.
+) -> Likeness | None:
+    """Hold the stored block of the first head against the computed one.
 
     Args:
         source: the file.
@@ -42,7 +66,7 @@ def values_first(
         row: of the block, which has a row for each sequence.
 
     Returns:
-        The answer; None if neither way fits clearly.
+        How alike they are; None if there is no such block.
 
     Raises:
         NotTestable: if the state cannot be computed.
@@ -52,19 +76,14 @@ def values_first(
         number(f"ssm.{key}") for key in ("state_size", "inner_size", "group_count")
     )
     n_head = number("ssm.time_step_rank")
-    if not 0 < n_head * size == inner < LARGEST_WIDTH or not 0 < groups <= n_head:
+    if not (0 < size <= _LARGEST and n_head * size == inner and 0 < groups <= n_head):
         raise NotTestable("the blocks of the state are not square")
     width = inner + 2 * groups * size
     found = _stored(source, section, row, size, n_taps(layer) * width)
-    computed = _computed(layer, tokens[-_N_TOKENS - n_taps(layer) :], size, groups, n_head)
     if found is None:
         return None
-    straight, across = (_correlation(found, way) for way in (computed, computed.T))
-    if max(straight, across) < _ALIKE or not np.isfinite(straight + across):
-        return None
-    if straight > _CLEARLY * abs(across):
-        return False
-    return True if across > _CLEARLY * abs(straight) else None
+    computed = _computed(layer, tokens[-_N_TOKENS - n_taps(layer) :], size, groups, n_head)
+    return Likeness(_correlation(found, computed), _correlation(found, computed.T))
 
 
 def _correlation(a: Floats, b: Floats) -> float:

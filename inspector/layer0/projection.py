@@ -138,8 +138,8 @@ class Layer0:
         return biased(rms(x, self.epsilon(norm), weight), bias)
 
     def _n_rows(self, name: str) -> int:
-        tensor = self.weights.model.tensors.get(name)
-        return tensor.dims[1] if tensor is not None and len(tensor.dims) > 1 else 0
+        dims = self.weights.present(name).dims
+        return dims[1] if len(dims) > 1 else 0
 
     def _rows_of(self, name: str, indices: Indices) -> Floats:
         n_rows = self._n_rows(name)
@@ -183,8 +183,9 @@ class Layer0:
         rounded = np.stack(
             [multiplied(part, tensor.type, way) for part, way in zip(inputs, WAYS, strict=True)]
         )
-        chunks = self.weights.chunks(tensor, runs)
-        return np.concatenate([rounded @ chunk.T for chunk in chunks], axis=2)
+        flat = rounded.reshape(-1, x.shape[-1])  # one product is three times as fast as three
+        chunks = [flat @ chunk.T for chunk in self.weights.chunks(tensor, runs)]
+        return np.concatenate(chunks, axis=1).reshape(*rounded.shape[:2], -1)
 
     def projected(self, name: str, dims: tuple[int, int], runs: Runs, x: Floats) -> Floats:
         """The product with its scale and bias, and clamped."""

@@ -4,8 +4,8 @@ What a row leaves out is as in most models: RMS norm, K-norm per head where the 
 on every layer. Only the architectures listed here are tested; names of tensors prove nothing.
 
 Source: ggml-org/llama.cpp b10587, src/llama-model.cpp `llama_model_rope_type`, `load_hparams`;
-src/models/*.cpp. Rows marked `measured` reproduced what real builds wrote, and no other weights
-did; the others follow the source alone.
+src/models/*.cpp. But for `NOT_MEASURED`, files of b11549 or another build were reproduced with each
+row, to seven digits, and with no other weights.
 """
 
 from __future__ import annotations
@@ -113,17 +113,12 @@ class Window:
     factors: bool = True
 
 
-_AS_ALL = Window()
-_OWN = Window(base=10000.0, scaled=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How an architecture's first layer makes keys and values.
 
     Attributes:
         rope: which pairs RoPE turns.
-        measured: whether rows of real builds were reproduced with it.
         scale: what embeddings are multiplied by.
         position_embd: whether learned positions are added.
         embd_norm: the norm of the embeddings, before the layer's own.
@@ -140,7 +135,6 @@ class Recipe:
     """
 
     rope: RopeType
-    measured: bool = True
     scale: Callable[[Keys], float] = _unscaled
     position_embd: bool = False
     embd_norm: Norm = Norm.NONE
@@ -150,7 +144,7 @@ class Recipe:
     k_norm: KNorm = KNorm.HEAD
     v_norm: bool = False
     turns_layer_0: Callable[[Keys, bool], bool] = _always
-    window: Window = _AS_ALL
+    window: Window = Window()
     log_multiplier: float = 1.0
     keeps_magnitude: bool = False
     altup: bool = False
@@ -160,94 +154,83 @@ def _each(recipe: Recipe, *architectures: str) -> dict[str, Recipe]:
     return dict.fromkeys(architectures, recipe)
 
 
-def _from_source(recipe: Recipe, *architectures: str) -> dict[str, Recipe]:
-    return _each(replace(recipe, measured=False), *architectures)
-
-
 _NORM = Recipe(RopeType.NORM)
 _NEOX = Recipe(RopeType.NEOX)
 _NONE = Recipe(RopeType.NONE)
+_LAYER_NORM = Recipe(RopeType.NORM, norm=Norm.LAYER)
 _LAYER_NEOX = Recipe(RopeType.NEOX, norm=Norm.LAYER)
-_GEMMA = Recipe(RopeType.NEOX, scale=_sqrt_n_embd, window=_OWN)
+_LAYER_NONE = Recipe(RopeType.NONE, norm=Norm.LAYER)
+_GEMMA = Recipe(RopeType.NEOX, scale=_sqrt_n_embd)
 _GRANITE = Recipe(RopeType.NORM, scale=_embedding_scale(0.0), turns_layer_0=_finetuned)
-_HUNYUAN = Recipe(RopeType.NEOX, k_norm=KNorm.HEAD_AFTER)
 _MLA = Recipe(RopeType.NORM, log_multiplier=10.0)
-_OLMO2 = Recipe(
-    RopeType.NEOX,
-    norm=Norm.NONE,
-    k_norm=KNorm.ROW,
-    window=Window(own_base=False, scaled=False, yarn=False),
-)
 _RWKV = Recipe(RopeType.NONE, norm=Norm.LAYER, embd_norm=Norm.LAYER)
+_OWN_BASE = Window(base=10000.0, scaled=False)
+_UNSCALED = Window(own_base=False, scaled=False, yarn=False)
 
 RECIPES: dict[str, Recipe] = {
-    **_each(_NORM, "llama", "mistral3", "internlm2", "xverse", "arcee", "smollm3", "ernie4_5"),
-    **_each(_NORM, "chatglm", "glm4"),
-    **_from_source(_NORM, "deci", "arctic", "deepseek", "mistral4", "bailingmoe", "nanbeige"),
-    **_from_source(_NORM, "ernie4_5-moe", "plm"),
-    **_each(_MLA, "deepseek32"),
-    **_from_source(_MLA, "glm-dsa"),
+    # RoPE turns neighbours
+    **_each(_NORM, "llama", "mistral3", "mistral4", "deci", "internlm2", "xverse", "arctic"),
+    **_each(_NORM, "arcee", "smollm3", "nanbeige", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe"),
+    **_each(_NORM, "deepseek", "bailingmoe", "cohere2moe", "plm"),
+    **_each(_MLA, "deepseek32", "glm-dsa"),
     "deepseek2": replace(_MLA, keeps_magnitude=True),
-    **_each(replace(_NORM, k_norm=KNorm.PLAIN_AFTER), "llama4"),
-    **_each(replace(_NORM, norm=Norm.LAYER, norm_weight=False), "olmo"),
-    "command-r": replace(_NORM, norm=Norm.LAYER, k_norm=KNorm.HEAD_LAYER),
-    "cohere2": Recipe(
-        RopeType.NORM,
-        norm=Norm.LAYER,
-        turns_layer_0=_if_windowed,
-        window=Window(own_base=False),
-    ),
-    **_from_source(_NORM, "cohere2moe"),
-    **_from_source(replace(_NORM, k_norm=KNorm.HEAD_LAYER), "chameleon"),
+    "llama4": replace(_NORM, k_norm=KNorm.PLAIN_AFTER),
+    "olmo": replace(_LAYER_NORM, norm_weight=False),
+    "command-r": replace(_LAYER_NORM, k_norm=KNorm.HEAD_LAYER),
+    "cohere2": replace(_LAYER_NORM, turns_layer_0=_if_windowed, window=Window(own_base=False)),
+    "chameleon": replace(_NORM, k_norm=KNorm.HEAD_LAYER),
     "minicpm": replace(_NORM, scale=_embedding_scale(12.0)),
-    **_each(_GRANITE, "granite", "granitehybrid"),
-    **_from_source(_GRANITE, "granitemoe", "granite_swa"),
-    **_each(replace(_NORM, turns_layer_0=_seven_billion), "baichuan"),
+    **_each(_GRANITE, "granite", "granitemoe", "granitehybrid", "granite_swa"),
+    "baichuan": replace(_NORM, turns_layer_0=_seven_billion),
     "maincoder": replace(_NORM, k_norm=KNorm.HEAD_AFTER),
     "muse-glimmer": replace(_NORM, embd_norm=Norm.RMS, turns_layer_0=_if_windowed),
-    **_each(_NEOX, "qwen", "qwen2", "qwen3", "gpt-oss", "phi3", "apertus", "bitnet", "openelm"),
-    **_each(_NEOX, "seed_oss", "laguna", "falcon-h1", "lfm2"),
-    **_each(replace(_NEOX, window=_OWN), "mimo2", "plamo3"),
-    "step35": replace(_NEOX, window=replace(_OWN, factors=False)),
-    "mellum": replace(_NEOX, window=_OLMO2.window),
-    "smallthinker": replace(_NEOX, turns_layer_0=_unless_fourth),
-    "grok": replace(_NEOX, scale=_embedding_scale(78.38367176906169)),
-    "afmoe": replace(_NEOX, scale=_sqrt_n_embd),
-    "minicpm3": replace(_NEOX, scale=lambda keys: 12.0),
-    "gemma": replace(_GEMMA, window=_AS_ALL),
-    "gemma2": replace(_GEMMA, window=_AS_ALL),
-    "gemma3": _GEMMA,
-    "gemma3n": replace(_GEMMA, v_norm=True, altup=True),
-    "gemma4": replace(_GEMMA, v_norm=True, window=replace(_OWN, factors=False)),
-    "talkie": Recipe(
-        RopeType.NEOX, embd_norm=Norm.RMS, norm_weight=False, k_norm=KNorm.PLAIN_AFTER
-    ),
+    # RoPE turns halves
+    **_each(_NEOX, "qwen", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gpt-oss", "phi3", "phimoe"),
+    **_each(_NEOX, "apertus", "bitnet", "openelm", "seed_oss", "laguna", "falcon-h1", "lfm2"),
+    **_each(_NEOX, "lfm2moe", "exaone", "exaone-moe", "plamo", "dots1", "bailingmoe2", "glm4moe"),
+    **_each(_NEOX, "hy_v3", "grovemoe", "minimax-m3", "pangu-embedded", "deepseek2-ocr"),
     **_each(_LAYER_NEOX, "phi2", "starcoder2", "gptneox", "orion", "nemotron", "dbrx"),
+    **_each(_LAYER_NEOX, "codeshell", "jais2"),
     "falcon": replace(_LAYER_NEOX, norm_name="attn_norm_2"),
     "stablelm": replace(_LAYER_NEOX, k_norm=KNorm.HEAD_LAYER),
-    **_each(_OLMO2, "olmo2"),
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA,
+    "gemma3": replace(_GEMMA, window=_OWN_BASE),
+    "gemma3n": replace(_GEMMA, window=_OWN_BASE, v_norm=True, altup=True),
+    "gemma4": replace(_GEMMA, window=replace(_OWN_BASE, factors=False), v_norm=True),
+    "afmoe": replace(_NEOX, scale=_sqrt_n_embd),
+    "grok": replace(_NEOX, scale=_embedding_scale(78.38367176906169)),
+    "minicpm3": replace(_NEOX, scale=lambda keys: 12.0),
+    **_each(replace(_NEOX, window=_OWN_BASE), "mimo2", "plamo3"),
+    "step35": replace(_NEOX, window=replace(_OWN_BASE, factors=False)),
+    "mellum": replace(_NEOX, window=_UNSCALED),
+    "olmo2": replace(_NEOX, norm=Norm.NONE, k_norm=KNorm.ROW, window=_UNSCALED),
     "exaone4": replace(_NEOX, norm=Norm.NONE),
+    "smallthinker": replace(_NEOX, turns_layer_0=_unless_fourth),
+    "talkie": replace(_NEOX, embd_norm=Norm.RMS, norm_weight=False, k_norm=KNorm.PLAIN_AFTER),
     **_each(replace(_NEOX, k_norm=KNorm.ROW), "olmoe", "minimax-m2"),
-    **_each(_HUNYUAN, "hunyuan-dense"),
-    **_from_source(_HUNYUAN, "hunyuan-moe", "hunyuan_vl"),
-    **_from_source(_NEOX, "qwen2moe", "qwen3moe", "phimoe", "exaone", "exaone-moe", "plamo"),
-    **_from_source(_NEOX, "dots1", "bailingmoe2", "glm4moe", "hy_v3", "grovemoe", "minimax-m3"),
-    **_from_source(_NEOX, "pangu-embedded", "lfm2moe", "deepseek2-ocr"),
-    **_from_source(_LAYER_NEOX, "codeshell", "jais2"),
-    "qwen2vl": Recipe(RopeType.MROPE),
-    "qwen3vl": Recipe(RopeType.IMROPE),
-    **_from_source(Recipe(RopeType.MROPE), "paddleocr"),
-    **_from_source(Recipe(RopeType.IMROPE), "qwen3vlmoe"),
-    **_each(replace(_NONE, norm=Norm.LAYER, position_embd=True), "gpt2", "starcoder"),
-    "mpt": replace(_NONE, norm=Norm.LAYER, position_embd=True, k_norm=KNorm.ROW_LAYER),
-    "bloom": replace(_NONE, norm=Norm.LAYER, embd_norm=Norm.LAYER),
-    "jais": replace(_NONE, norm=Norm.LAYER),
-    **_each(_NONE, "refact", "jamba", "nemotron_h", "mamba", "mamba2", "kimi-linear"),
-    **_each(_NONE, "qwen3next", "qwen35"),
-    **_from_source(_NONE, "nemotron_h_moe", "qwen35moe", "plamo2", "rwkv6qwen2", "arwkv7"),
-    "rwkv7": _RWKV,
-    **_from_source(_RWKV, "rwkv6"),
+    **_each(replace(_NEOX, k_norm=KNorm.HEAD_AFTER), "hunyuan-dense", "hunyuan-moe", "hunyuan_vl"),
+    # positions have parts
+    **_each(Recipe(RopeType.MROPE), "qwen2vl", "paddleocr"),
+    **_each(Recipe(RopeType.IMROPE), "qwen3vl", "qwen3vlmoe"),
+    # no RoPE
+    **_each(replace(_LAYER_NONE, position_embd=True), "gpt2", "starcoder"),
+    "mpt": replace(_LAYER_NONE, position_embd=True, k_norm=KNorm.ROW_LAYER),
+    "bloom": replace(_LAYER_NONE, embd_norm=Norm.LAYER),
+    "jais": _LAYER_NONE,
+    **_each(_NONE, "refact", "jamba", "nemotron_h", "nemotron_h_moe", "mamba", "mamba2"),
+    **_each(_NONE, "plamo2", "qwen3next", "qwen35", "qwen35moe", "kimi-linear"),
+    **_each(_NONE, "rwkv6qwen2", "arwkv7"),
+    **_each(_RWKV, "rwkv6", "rwkv7"),
 }
+
+NOT_MEASURED = frozenset(
+    {
+        *("chameleon", "plm", "glm-dsa", "dots1", "minimax-m3", "deepseek2-ocr"),
+        *("nemotron_h_moe", "plamo2", "rwkv6", "rwkv6qwen2", "arwkv7"),
+    }
+)
+"""Architectures of which no file of a real build was reproduced; they follow the source alone."""
 
 MROPE_WITH_SECTIONS = {"glm4", "glm4moe", "hunyuan_vl"}
 """Architectures that have M-RoPE if the first two `rope.dimension_sections` are not 0."""

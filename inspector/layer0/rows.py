@@ -12,8 +12,8 @@ from formats.ggml_types import GgmlType
 from inspector.layer0.projection import WAYS, Part
 from inspector.layer0.rope import Rope
 from inspector.layer0.rounding import as_stored, turned
-from inspector.layer0.side import AGREES, OTHER, Side
-from inspector.layer0.stored import DISTINCT, Sample
+from inspector.layer0.side import AGREES, DISTINCT, OTHER, Side
+from inspector.layer0.stored import Sample
 from inspector.numbers import Floats
 from inspector.sections import Block
 
@@ -62,19 +62,18 @@ class Rows:
         best = self._fit(predicted, apart)
         if best is None:
             return None
-        shape = predicted.shape[-1]
-        rotation = best.rotation if best.rotation and shape % best.rotation == 0 else 0
+        whole = best.rotation and predicted.shape[-1] % best.rotation == 0
+        rotation = best.rotation if whole else 0
         exact = turned(predicted[best.way], rotation)
         lost = np.linalg.norm(as_stored(exact, self.kind) - exact, axis=-1) / apart[best.way]
+        known = np.isfinite(lost)
         off, lost_here = np.median(best.errors, axis=1), np.median(lost, axis=1)
         pos = self.sample.positions[:, 0]
         return Side(
             name=self.part.name,
             content=content,
             error=best.error,
-            rounding=float(np.median(lost[np.isfinite(lost)]))
-            if np.isfinite(lost).any()
-            else np.inf,
+            rounding=float(np.median(lost[known])) if known.any() else np.inf,
             way=WAYS[best.way],
             rotation=best.rotation,
             type=self.kind.name,
@@ -83,7 +82,7 @@ class Rows:
             first=int(pos.min()),
             last=int(pos.max()),
             agreeing=_ascending(pos[off <= np.hypot(AGREES, 2 * lost_here)]),
-            foreign=_ascending(pos[off > OTHER]),
+            foreign=_ascending(pos[off > np.hypot(OTHER, lost_here)]),
             path=self.block.path,
             span=self.block.data or self.block.span,
         )

@@ -21,6 +21,8 @@ BLIND = 0.35
 """Rounding from which on rows say nothing."""
 EXACT = 3e-3
 """Up to which the very tensors were used, if products are rounded as upstream's CPU code does."""
+DISTINCT = 4
+"""Distinct tokens that it takes to tell what all tokens share."""
 SHIFTED = 3
 """How much more than its rounding a key may be off: every context shift rounds it again."""
 

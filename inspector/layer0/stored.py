@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from formats.ggml_types import GgmlType
 from inspector.layer0.projection import Indices
+from inspector.layer0.side import DISTINCT
 from inspector.layer0.weights import NotTestable
 from inspector.node import Rows
 from inspector.numbers import READABLE, Floats, dequantize
@@ -18,8 +19,6 @@ from inspector.source import Source
 
 N_SAMPLES = 16
 """Cells that are compared; they find a wrong tenth of all cells four times out of five."""
-DISTINCT = 4
-"""Distinct tokens that it takes to tell what all tokens share."""
 MOST_SEQUENCES = 8
 """Sequences of a whole-context state that are tried."""
 _NEIGHBOURS = 64
@@ -187,6 +186,8 @@ def rows(source: Source, block: Block, kind: GgmlType, index: Indices, elements:
     if block.data is None or not len(index) or index.max() >= block.n_cells:
         raise NotTestable(f"{block.path}: the rows are not there")
     if block.element_bytes:
+        if block.element_bytes != kind.block_bytes:
+            raise NotTestable(f"{block.path}: elements are not of the size of {kind.name}")
         return _channels(source, block, kind, index, np.unique(elements))
     n_elements = kind.elements(block.row_bytes)
     assert n_elements is not None

@@ -125,28 +125,32 @@ class Weights:
         """Whether the file has the tensor."""
         return name in self.model.tensors
 
+    def present(self, name: str) -> Tensor:
+        """The entry of a tensor that must be there.
+
+        Raises:
+            NotTestable: if it is not.
+        """
+        tensor = self.model.tensors.get(name)
+        if tensor is None:
+            count = self.model.metadata.get("split.count")
+            here = "this part of the model" if isinstance(count, int) and count > 1 else "the model"
+            raise NotTestable(f"{here} has no tensor {name}")
+        return tensor
+
     def tensor(self, name: str, *dims: int) -> Tensor:
         """The entry of a tensor that must be there, with these dimensions.
 
         Raises:
             NotTestable: if it is missing, damaged, or shaped otherwise.
         """
-        tensor = self.model.tensors.get(name)
-        if tensor is None:
-            part = " (part of a split model?)" if self.is_split else ""
-            raise NotTestable(f"the model file has no tensor {name}{part}")
+        tensor = self.present(name)
         if tensor.data is None or tensor.type is None:
             raise NotTestable(f"the bytes of {name} are not there, or of no known type")
         if _significant(tensor.dims) != _significant(dims):
             shape, wanted = ("×".join(map(str, shape)) for shape in (tensor.dims, dims))
             raise NotTestable(f"{name} is {shape}, and its metadata make it {wanted}")
         return tensor
-
-    @property
-    def is_split(self) -> bool:
-        """Whether the file is one part of several."""
-        count = self.model.metadata.get("split.count")
-        return isinstance(count, int) and count > 1
 
     def vector(self, name: str, n: int) -> Floats:
         """All `n` numbers of a tensor that must be there, shape `(n,)`."""
