@@ -173,9 +173,12 @@ def wrong_records() -> Iterator[Sample]:
         ("checkpoint.n-tokens-invalid", f"{FIRST}.n_tokens", 0, "No tokens."),
         ("checkpoint.recurrent-range", f"{SECOND}.pos_min", 0, "A range of positions."),
         ("checkpoint.positions-invalid", f"{SECOND}.pos_min", 8, "From position 8 to 7."),
+        ("checkpoint.positions-differ", f"{SECOND}.pos_max", 8, "A position too many."),
     ):
         whole = sidecar(record(4), record(8))
-        yield beside(code, about, set_field(whole, whole.mark(path), value), part(whole, path))
+        made = set_field(whole, whole.mark(path), value)
+        along = [STANDS] if code.endswith("-invalid") else []
+        yield beside(code, about, made, part(whole, path), along=along)
     for code, place, about, records in (
         (
             "checkpoint.position-mismatch",
@@ -202,7 +205,7 @@ def wrong_records() -> Iterator[Sample]:
     whole = sidecar(record(4), checkpoint(longer, 13))
     about = "A checkpoint behind thirteen tokens of a state of twelve."
     place = part(whole, f"{SECOND}.n_tokens")
-    yield beside("checkpoint.beyond-state", about, whole, place)
+    yield beside("checkpoint.beyond-state", about, whole, place, along=[STANDS])
     drafted = pack(CheckpointList("lsckpt2", (record(4), record(8, dft=b"draft"))))
     about, place = "The second record has the state of a draft context.", f"{SECOND}.data_dft"
     note = Expected("sidecar.not-counted", 0, len(drafted.data), ".ckpt")
@@ -213,6 +216,12 @@ def wrong_records() -> Iterator[Sample]:
     about, place = "Checkpoints of a memory that needs none.", part(whole, f"{FIRST}.data_tgt")
     state = ("ggsq2.kv", attn)
     yield beside("checkpoint.full-blob", about, whole, place, state=state)
+    for code, name, value, about in (
+        ("checkpoint.n-tokens-low", "n_tokens", 9, "A token too few, in a window."),
+        ("checkpoint.never-picked", "pos_max", 14, "Position 14 of a state of twelve."),
+    ):
+        records = (record(6, "iswa", ROTATED), record(10, "iswa", ROTATED, **{name: value}))
+        yield appended("iswa", code, about, f"{SECOND}.{name}", *records)
     for code, name, cells in (
         ("checkpoint.window-gap", "inside", (*CELLS[5:7], *CELLS[8:10])),
         ("checkpoint.window-short", "at its start", CELLS[6:10]),

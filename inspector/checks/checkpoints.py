@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from itertools import pairwise
 from formats.ggml_types import IK
 from formats.sidecars.record import N_RECORDS
 from inspector.checkpoints import Blob, CheckpointList, CheckpointRecord, digest_of
+from inspector.checks.returns import Held, Numbers, Return, returned
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import join
@@ -18,7 +20,7 @@ from inspector.source import Source
 from inspector.span import Span
 from inspector.tokens import Tokens
 
-_B11549 = "llama.cpp b11549: restores of files with one wrong number, windowed and hybrid models"
+_B11549 = "llama.cpp b11549: answers to requests that pick a record with wrong numbers"
 _LOAD = "llama.cpp b9109 (PR #22838), common/common.h load_tgt; measured on b11549"
 _SCKP = "llama.cpp 033df86b6 (PR #26004), tools/server/server-context.cpp; measured on b11549"
 _LISTS = "the loaders that formats/sidecars cites"
@@ -194,47 +196,71 @@ register(
         Severity.ERROR,
         "A checkpoint lies behind the end of the state",
         "it belongs to another save: a request that picks it is answered from another "
-        "conversation, or is evaluated from the start",
+        "conversation. That happens if it ends right behind the state, and with servers from "
+        "before b9593 that find it by pos_min alone; others forget it",
         RemedyKind.LOSSY,
         "drop the record; if the sidecar is from another save, delete it",
-        _LISTS,
+        _B11549,
+    ),
+    Code(
+        "checkpoint.never-picked",
+        Severity.WARNING,
+        "No request can pick a checkpoint after the restore",
+        "it is of no use: servers forget a record whose pos_max lies behind what is shared, and "
+        "pass over one of a sliding window whose pos_min is neither 0 nor below the window in "
+        "memory",
+        RemedyKind.LOSSY,
+        "drop the record; if its blob is of this save, write the positions of its cells, or a "
+        "pos_min that is one lower",
+        _B11549,
     ),
     Code(
         "checkpoint.positions-invalid",
-        Severity.ERROR,
+        Severity.WARNING,
         "The positions of a checkpoint are negative or in the wrong order",
-        "no writer writes this; what the server restores is undefined",
+        "no writer writes this: a negative pos_min lets more requests pick the record, one above "
+        "pos_max fewer. STCK and SLCK are dropped as a whole",
         RemedyKind.EXACT,
         "take the positions from the blob",
-        _LISTS,
+        _B11549,
     ),
     Code(
         "checkpoint.n-tokens-invalid",
-        Severity.ERROR,
-        "A checkpoint of no tokens, or of fewer",
-        "the prompt is cut below the checkpoint's memory: abort, or degraded answers",
+        Severity.WARNING,
+        "A checkpoint that goes back to no tokens",
+        "a request that picks the record is evaluated from the start, even if an earlier record "
+        "would do. STCK and SLCK are dropped as a whole",
         RemedyKind.EXACT,
-        "write pos_max + 1 (text)",
+        "write the positions of the blob and n_tokens = pos_max + 1 (text)",
         _B11549,
     ),
     Code(
         "checkpoint.n-tokens-mismatch",
         Severity.ERROR,
-        "A checkpoint's n_tokens is not pos_max + 1",
-        "too few: a recurrent or hybrid model aborts the server at the first request that picks "
-        "the record, a sliding-window model answers from a window that is too short; a pos_max "
-        "that is too small does the same",
+        "A checkpoint's n_tokens is too small for its blob",
+        "a request that picks the record goes on below it: a recurrent or hybrid model aborts the "
+        "server (b9180 on), a sliding-window model answers from a window that lacks positions",
         RemedyKind.EXACT,
-        "take the position from the blob and write n_tokens = pos_max + 1 (text)",
+        "write n_tokens = pos_max + 1 (text)",
+        _B11549,
+    ),
+    Code(
+        "checkpoint.n-tokens-low",
+        Severity.WARNING,
+        "A checkpoint's n_tokens is too small, but its blob reaches down to there",
+        "a few tokens more are evaluated, the first of them perhaps with a window that lacks a few "
+        "positions: answers hardly change",
+        RemedyKind.EXACT,
+        "write n_tokens = pos_max + 1 (text)",
         _B11549,
     ),
     Code(
         "checkpoint.n-tokens-high",
         Severity.WARNING,
-        "A checkpoint's n_tokens is larger than pos_max + 1, while its blob agrees with pos_max",
-        "none seen: the server clamps it",
+        "A checkpoint's n_tokens is larger than its last position + 1, or negative",
+        "none while the positions are right: the server goes on from these",
         RemedyKind.EXACT,
-        "write pos_max + 1 (text)",
+        "write n_tokens = pos_max + 1 (text)",
         _B11549,
     ),
     Code(
@@ -251,8 +277,9 @@ register(
     Code(
         "checkpoint.recurrent-range",
         Severity.ERROR,
-        "A recurrent checkpoint's pos_min and pos_max differ",
-        "the record is picked for an identical prompt, and the server aborts (b9180 on)",
+        "A recurrent checkpoint's pos_min lies below its blob",
+        "the record is picked for a prompt that ends where it ends, and the server aborts (b9180 "
+        "on)",
         RemedyKind.EXACT,
         "write pos_min = pos_max = the position in the blob",
         _B11549,
@@ -279,8 +306,21 @@ register(
     Code(
         "checkpoint.position-mismatch",
         Severity.ERROR,
-        "The positions of a checkpoint are not those in its blob",
-        "the server goes on from a wrong position: abort (recurrent, hybrid) or degraded answers",
+        "The positions of a checkpoint are not those in its blob, and the server goes on from them",
+        "too low: abort (recurrent, hybrid; b9180 on) or answers from a window that lacks "
+        "positions; too high, with n_tokens too high as well: HTTP 500, or wrong answers of a "
+        "model with M-RoPE",
+        RemedyKind.EXACT,
+        "trust the blob: write its positions and n_tokens = pos_max + 1 (text)",
+        _B11549,
+    ),
+    Code(
+        "checkpoint.positions-differ",
+        Severity.WARNING,
+        "The positions of a checkpoint are not those in its blob, but it goes on from a right one",
+        "too high: requests that share less than they say do not pick the record, and n_tokens "
+        "keeps the others in place; too low: a few tokens more are evaluated, answers hardly "
+        "change",
         RemedyKind.EXACT,
         "trust the blob and write its positions",
         _B11549,
@@ -378,6 +418,8 @@ for _name, _meaning, _kind, _advice in _BLOB_PROBLEMS:
     )
 
 _UNUSABLE = {
+    "checkpoint.n-tokens-invalid",
+    "checkpoint.never-picked",
     "checkpoint.other-content",
     *(f"appendix.{name}" for name, _, _, _ in _BLOB_PROBLEMS),
 }
@@ -401,6 +443,13 @@ _REJECTED = {
 }
 """Findings after which the reader drops the whole list."""
 
+_ABSURD_NUMBERS = {
+    "checkpoint.beyond-state",
+    "checkpoint.n-tokens-invalid",
+    "checkpoint.positions-invalid",
+}
+"""Findings after which a reader does so that checks numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -411,6 +460,7 @@ class Reader:
         count_limit: records that it takes at most; None for any number.
         length_limit: bytes of a blob that it takes at most; None for any length.
         checks_sizes: whether it tests counts and lengths before it believes them.
+        checks_numbers: whether it rejects the list if n_tokens or positions of a record are absurd.
         insists_on_end: whether bytes behind the last record make it reject the list.
         keeps_whole: whether records in front of a cut survive the cut.
         leaves_stale: whether a save without checkpoints leaves an older list in place.
@@ -420,6 +470,7 @@ class Reader:
     count_limit: int | None = None
     length_limit: int | None = None
     checks_sizes: bool = True
+    checks_numbers: bool = False
     insists_on_end: bool = False
     keeps_whole: bool = False
     leaves_stale: bool = False
@@ -433,9 +484,9 @@ READERS: dict[tuple[str, int | None], Reader] = {
     ("llcp", 2): Reader("the gfx906 fork", checks_sizes=False, leaves_stale=True),
     ("lsckpt2", None): Reader("llama-hdd", checks_sizes=False),
     ("sckp", 1): Reader("llama.cpp from b11549 on"),
-    ("stck", 2): Reader("the STCK fork", 64, 1 << 32, insists_on_end=True),
+    ("stck", 2): Reader("the STCK fork", 64, 1 << 32, checks_numbers=True, insists_on_end=True),
     ("bkcp", 1): Reader("bongo", checks_sizes=False, keeps_whole=True, leaves_stale=True),
-    ("slck", 1): Reader("siliang-engine", 4096, 1 << 34),
+    ("slck", 1): Reader("siliang-engine", 4096, 1 << 34, checks_numbers=True),
     ("ik-checkpoints", 3): Reader("ik_llama.cpp", checks_sizes=False, leaves_stale=True),
     ("ik-checkpoints", 4): Reader("ik_llama.cpp", checks_sizes=False, leaves_stale=True),
 }
@@ -446,6 +497,9 @@ _ABSURD = 64
 
 _SAMPLED_ROWS = 8
 _SAMPLED_BYTES = 256
+
+_LEAST_WINDOW = 2
+"""A window of unknown size is taken for this one: what it lacks, any lacks."""
 
 _CHUNK = 8192
 """Tokens of an attention chunk (Llama 4): what begins at a multiple of it may be no window."""
@@ -556,8 +610,11 @@ def check_list(
     judge = _Judge(listing, source, state, carrier)
     findings = [*judge.extent(), *judge.head(), *judge.order()]
     for record in listing.whole:
-        findings += judge.numbers(record)
-        if listing.decoded:
+        spoilt = list(judge.blob(record)) if listing.decoded else []
+        sound = listing.decoded and not spoilt
+        findings += spoilt
+        findings += judge.numbers(record, judge.held(record, sound=sound))
+        if sound:
             findings += judge.contents(record)
     return tuple(findings)
 
@@ -575,6 +632,8 @@ def usable(listing: CheckpointList, findings: tuple[Finding, ...]) -> tuple[bool
         rejecting -= {"sidecar.truncated", "sidecar.count-exceeds-file"}
     if reader.insists_on_end:
         rejecting.add("sidecar.trailing-bytes")
+    if reader.checks_numbers:
+        rejecting |= _ABSURD_NUMBERS
     if any(finding.code in rejecting for finding in findings):
         return (False,) * len(listing.records)
     spoilt = [
@@ -845,13 +904,38 @@ class _Judge:
 
     # -- one record -------------------------------------------------------------------------------
 
-    def numbers(self, record: CheckpointRecord) -> Iterator[Finding]:
-        """n_tokens and positions."""
-        n_tokens, pos_min, pos_max = record.n_tokens, record.pos_min, record.pos_max
-        assert n_tokens is not None
+    def held(self, record: CheckpointRecord, *, sound: bool) -> Held | None:
+        """What a record's blob holds; None if that is not known, or cannot do harm.
+
+        Args:
+            record: whose.
+            sound: whether its blob is; the record itself tells where a state stands that is not.
+        """
+        blob, at_tip, pos_max = record.blob, self._recurrent(record), record.pos_max
+        assert pos_max is not None
+        if not sound or blob is None:
+            return Held(pos_max, pos_max, 0, at_tip=True) if at_tip else None
+        kinds = {section.kind for section in self.state.sections} if self.state else set()
+        cells = [section for section in blob.sections if section.tables]
+        if "dsv4" in kinds or (kinds and kinds <= {"attention", "indexer"}):
+            return None
+        if at_tip:
+            last = next((c.pos_max for c in cells if c.kind == "recurrent"), None)
+            last = pos_max if last is None else last
+            return Held(last, last, self._window or 0, at_tip=True)
+        if len(cells) != 1 or cells[0].pos_min is None or cells[0].pos_max is None:
+            return None
+        first, last = cells[0].pos_min, cells[0].pos_max
+        return Held(first, last, self._window or _LEAST_WINDOW, at_tip=False)
+
+    def numbers(self, record: CheckpointRecord, held: Held | None) -> Iterator[Finding]:
+        """n_tokens and positions, and what becomes of a request that goes back to the record."""
+        pos_min, pos_max = record.pos_min, record.pos_max
         assert pos_min is not None
         assert pos_max is not None
-        if pos_min < 0 or pos_max < pos_min:
+        last = held.last if held is not None else pos_max
+        invalid = pos_min < 0 or pos_max < pos_min
+        if invalid:
             yield self._of_record(
                 "checkpoint.positions-invalid",
                 record,
@@ -860,49 +944,115 @@ class _Judge:
                 "0 <= pos_min <= pos_max",
                 f"{pos_min} to {pos_max}",
             )
+        outside = self._outside(record, last)
+        if outside is not None:
+            yield outside
             return
-        if n_tokens <= 0:
-            yield self._of_record(
-                "checkpoint.n-tokens-invalid",
+        numbers = Numbers(self._comparable(record, last), pos_min, pos_max)
+        blamed = ""
+        if held is not None:
+            code, blamed = _blame(numbers, held)
+            if code:
+                yield self._goes_on(code, record, blamed, numbers, held)
+        if not invalid and not blamed.startswith("pos_"):
+            yield from self._positions(record, held)
+        if blamed != "n_tokens":
+            yield from self._n_tokens(record, last)
+
+    def _outside(self, record: CheckpointRecord, last: int) -> Finding | None:
+        """What is said of a record that is of another save, or that no request picks."""
+        state, pos_min, pos_max = self.state, record.pos_min or 0, record.pos_max or 0
+        if state is None:
+            return None
+        beyond, next_pos = beyond_state(record, state), state.next_pos
+        if beyond is not None:
+            picked = next_pos is None or not record.stores_n_tokens
+            picked = picked or last == pos_max == next_pos
+            if picked or (last >= (next_pos or 0) and not self.appended):
+                return self._of_record("checkpoint.beyond-state", record, *beyond)
+        if next_pos is not None and pos_max > next_pos:
+            return self._of_record(
+                "checkpoint.never-picked",
                 record,
-                "n_tokens",
-                f"covers {n_tokens} tokens",
-                f"{pos_max + 1}",
-                f"{n_tokens}",
+                "pos_max",
+                f"ends at position {pos_max}, the state at {next_pos - 1}",
+                f"at most {next_pos}",
+                f"{pos_max}",
             )
-            return
-        if self._recurrent(record) and pos_min != pos_max:
-            yield self._of_record(
-                "checkpoint.recurrent-range",
+        swa = state.section("swa") if not self._recurrent(record) else None
+        if swa is not None and swa.pos_min is not None and pos_min >= max(1, swa.pos_min):
+            return self._of_record(
+                "checkpoint.never-picked",
                 record,
                 "pos_min",
-                f"spans positions {pos_min} to {pos_max}, while a recurrent state has only one",
-                f"{pos_max}",
+                f"begins at position {pos_min}, the window of the state at {swa.pos_min}",
+                f"0, or less than {swa.pos_min}" if swa.pos_min else "0",
                 f"{pos_min}",
             )
-        outside = beyond_state(record, self.state) if self.state is not None else None
-        if outside is not None:
-            yield self._of_record("checkpoint.beyond-state", record, *outside)
-        elif record.stores_n_tokens:
-            yield from self._n_tokens(record, n_tokens, pos_max)
+        return None
 
-    def _n_tokens(self, record: CheckpointRecord, n_tokens: int, pos_max: int) -> Iterator[Finding]:
-        state = self.state
-        if state is not None and not state.aligned:
-            return
-        ends = [section.pos_max for section in record.blob.sections] if record.blob else []
-        if n_tokens < pos_max + 1 or (n_tokens > pos_max + 1 and pos_max not in ends and state):
-            code = "checkpoint.n-tokens-mismatch"
-        elif n_tokens > pos_max + 1 and state:
-            code = "checkpoint.n-tokens-high"
-        else:
-            return
-        yield self._of_record(
+    def _comparable(self, record: CheckpointRecord, last: int) -> int | None:
+        """n_tokens, if it is stored and counts positions too."""
+        n_tokens, state = record.n_tokens, self.state
+        if n_tokens is None or not record.stores_n_tokens:
+            return None
+        text = state.aligned if state is not None else n_tokens <= last + 1
+        return n_tokens if text else None
+
+    def _goes_on(
+        self, code: str, record: CheckpointRecord, name: str, numbers: Numbers, held: Held
+    ) -> Finding:
+        """What is said of a record that leads a server to a wrong position."""
+        start = numbers.resumed
+        where = f"from position {start}" if start is not None else "wherever it is"
+        holds = f"ends at {held.last}" if held.at_tip else f"holds {held.first} to {held.last}"
+        return self._of_record(
             code,
             record,
+            name,
+            f"has {name} {getattr(record, name)}: its server goes on {where}, its blob {holds}",
+            f"{held.last + 1 if name == 'n_tokens' else held.last}",
+            f"{getattr(record, name)}",
+        )
+
+    def _positions(self, record: CheckpointRecord, held: Held | None) -> Iterator[Finding]:
+        """Positions that are not those of the blob, and do no harm."""
+        pos_min, pos_max = record.pos_min, record.pos_max
+        if held is None or pos_min is None:
+            return
+        least = held.last if held.at_tip else held.first
+        if pos_max != held.last:
+            name, actual, message = "pos_max", pos_max, f"ends at position {pos_max}"
+            message += f", the cells of its blob at {held.last}"
+        elif pos_min > least or (held.at_tip and pos_min != least):
+            name, actual, message = "pos_min", pos_min, f"begins at position {pos_min}"
+            message += f", the cells of its blob at {least}"
+        else:
+            return
+        expected = f"{held.last}" if name == "pos_max" or held.at_tip else f"at most {least}"
+        yield self._of_record(
+            "checkpoint.positions-differ", record, name, message, expected, f"{actual}"
+        )
+
+    def _n_tokens(self, record: CheckpointRecord, last: int) -> Iterator[Finding]:
+        """An n_tokens that is not what follows from the positions, and does no harm."""
+        state, n_tokens = self.state, self._comparable(record, last)
+        expected = f"{last + 1}"
+        if n_tokens is None:
+            listed = state.tokens if state is not None and state.tokens.packing != "none" else None
+            n_tokens = record.n_tokens if record.stores_n_tokens else None
+            if listed is None or n_tokens is None or 0 <= n_tokens <= listed.count:
+                return
+            expected = f"at most {listed.count}"
+        elif n_tokens in (last + 1, (record.pos_max or 0) + 1):
+            return
+        high = n_tokens < 0 or n_tokens > last + 1
+        yield self._of_record(
+            "checkpoint.n-tokens-high" if high else "checkpoint.n-tokens-low",
+            record,
             "n_tokens",
-            f"covers {n_tokens} tokens and ends at position {pos_max}",
-            f"{pos_max + 1}",
+            f"covers {n_tokens} tokens and ends at position {last}",
+            expected,
             f"{n_tokens}",
         )
 
@@ -913,8 +1063,8 @@ class _Judge:
             section.kind == "recurrent" for section in record.blob.sections
         )
 
-    def contents(self, record: CheckpointRecord) -> Iterator[Finding]:
-        """What the target blob holds."""
+    def blob(self, record: CheckpointRecord) -> Iterator[Finding]:
+        """Whether the target blob loads."""
         blob = record.blob
         if not record.n_tgt:
             yield self._of_blob("blob-empty", record, "has no target blob", "a state", "0 bytes")
@@ -951,10 +1101,7 @@ class _Judge:
                 f"{record.n_tgt:,} bytes",
             )
         else:
-            findings = list(self._geometry(record, blob))
-            yield from findings or self._positions(record, blob)
-            if not findings:
-                yield from self._rows(record, blob)
+            yield from self._geometry(record, blob)
 
     @cached_property
     def _needs_prefix(self) -> bool:
@@ -1007,49 +1154,20 @@ class _Judge:
                     )
                     return
 
-    def _positions(self, record: CheckpointRecord, blob: Blob) -> Iterator[Finding]:
-        """The cells of the blob against the numbers of the record."""
-        pos_min, pos_max = record.pos_min, record.pos_max
-        assert pos_min is not None
-        assert pos_max is not None
-        if not 0 <= pos_min <= pos_max:  # said already
-            return
-        for section in blob.sections:
-            if section.kind == "dsv4" or (section.kind == "recurrent" and not section.tables):
-                continue
-            if section.pos_max != pos_max:
-                yield self._of_record(
-                    "checkpoint.position-mismatch",
-                    record,
-                    "pos_max",
-                    f"ends at position {pos_max}, the {section.kind} cells of its blob at "
-                    f"{section.pos_max}",
-                    f"{section.pos_max}",
-                    f"{pos_max}",
-                )
-                return
-        if self._recurrent(record):
-            return
-        for section in blob.sections:
-            if section.pos_min is not None and section.pos_min < pos_min:
-                yield self._of_record(
-                    "checkpoint.position-mismatch",
-                    record,
-                    "pos_min",
-                    f"begins at position {pos_min}, the cells of its blob at {section.pos_min}",
-                    f"at most {section.pos_min}",
-                    f"{pos_min}",
-                )
-                return
-        yield from self._covers_window(record, blob)
+    def contents(self, record: CheckpointRecord) -> Iterator[Finding]:
+        """What a target blob holds that loads."""
+        if record.blob is not None:
+            if not self._recurrent(record):
+                yield from self._covers_window(record, record.blob)
+            yield from self._rows(record, record.blob)
 
     def _covers_window(self, record: CheckpointRecord, blob: Blob) -> Iterator[Finding]:
-        window, pos_max = self._window, record.pos_max
-        if window is None or len(blob.sections) != 1 or pos_max is None:
+        window, last = self._window, blob.sections[0].pos_max if blob.sections else None
+        if window is None or len(blob.sections) != 1 or last is None:
             return
-        first = max(0, pos_max - window + 1)
+        first = max(0, last - window + 1)
         held = set(blob.sections[0].pos.tolist())
-        missing = [pos for pos in range(first, pos_max) if pos not in held]
+        missing = [pos for pos in range(first, last) if pos not in held]
         if not missing:
             return
         code = "checkpoint.window-short" if missing == [first] else "checkpoint.window-gap"
@@ -1059,7 +1177,7 @@ class _Judge:
             "data_tgt",
             f"lacks {len(missing)} of the {window} positions of the window, the first at "
             f"{missing[0]}",
-            f"positions {first} to {pos_max - 1}",
+            f"positions {first} to {last - 1}",
             f"{len(held)} cells",
         )
 
@@ -1101,6 +1219,23 @@ class _Judge:
         return state.window - 1 if sizes == {state.window - 1} else state.window
 
 
+def _blame(numbers: Numbers, held: Held) -> tuple[str, str]:
+    """The code for what a return to a record leads to, and the member that is to blame for it."""
+    outcome, too_few = returned(numbers, held), numbers.limit
+    if outcome is Return.FROM_START:
+        return "checkpoint.n-tokens-invalid", "n_tokens" if too_few == 0 else "pos_max"
+    if outcome is Return.TOO_HIGH:
+        name = "pos_min" if numbers.pos_max <= held.last < numbers.pos_min else "pos_max"
+        return "checkpoint.position-mismatch", name
+    if outcome is not Return.TOO_LOW:
+        return "", ""
+    if too_few is not None and too_few < numbers.end:
+        return "checkpoint.n-tokens-mismatch", "n_tokens"
+    if held.at_tip and numbers.pos_max >= held.last:
+        return "checkpoint.recurrent-range", "pos_min"
+    return "checkpoint.position-mismatch", "pos_max"
+
+
 _SHAPE = ("n_layer", "n_stream", "cell_ext", "v_trans", "keys", "values", "R rows", "S rows")
 _BLOCKS = ("keys", "values", "R rows", "S rows")
 
@@ -1123,12 +1258,13 @@ def _row_bytes(section: Section) -> int:
 
 
 def _places(section: Section) -> dict[int, int]:
-    """Position -> offset of its row in the first block."""
+    """Position -> offset of its row in the first block; without positions that two cells have."""
     block = _first_block(section)
     if block is None or block.data is None or len(section.pos) != block.n_cells:
         return {}
-    start, size = block.data.start, block.row_bytes
-    return {pos: start + index * size for index, pos in enumerate(section.pos.tolist())}
+    start, size, positions = block.data.start, block.row_bytes, section.pos.tolist()
+    once = {pos for pos, count in Counter(positions).items() if count == 1}
+    return {pos: start + i * size for i, pos in enumerate(positions) if pos in once}
 
 
 def _alike(here: bytes, there: bytes) -> float:

@@ -8,8 +8,13 @@ from formats.bodies.compositions import PARTIAL
 from formats.ggml_types import IK
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
-from inspector.geometry import CacheExpectation, MemoryExpectation, WindowType
-from inspector.sections import Section
+from inspector.geometry import (
+    CacheExpectation,
+    MemoryExpectation,
+    RecurrentExpectation,
+    WindowType,
+)
+from inspector.sections import Block, Section
 
 _TABLES = "llama.cpp b10587, src/llama-model.cpp llama_model::create_memory"
 
@@ -36,7 +41,7 @@ register(
         "model.width-differs",
         Severity.ERROR,
         "Rows hold another number of elements than the model's",
-        'a server with this model refuses the state: "mismatched key row size"',
+        'a server with this model refuses the state: "mismatched key row size", or value, r or s',
         RemedyKind.NONE,
         "it belongs to another model",
         _TABLES,
@@ -76,6 +81,8 @@ def check_model(subject: Subject, model: MemoryExpectation) -> Iterator[Finding]
     for section in subject.sections:
         if section.kind in by_kind and not unsplit:
             yield from _layers(section, by_kind[section.kind], model.n_layer_nextn)
+        if section.kind == "recurrent" and model.recurrent is not None:
+            yield from _states(section, model.recurrent, model)
         if section.kind == "swa":
             yield from _window(subject, section, model)
 
@@ -83,29 +90,56 @@ def check_model(subject: Subject, model: MemoryExpectation) -> Iterator[Finding]
 def _layers(section: Section, expected: CacheExpectation, n_nextn: int) -> Iterator[Finding]:
     own = len(expected.layers)  # up to b10865 the next-token layers were among them
     if section.n_layer is not None and section.n_layer not in (own, own + n_nextn):
-        yield Finding(
-            "model.layers-differ",
-            section.path,
-            section.span,
-            f"{section.path} has {section.n_layer} layers, the model {len(expected.layers)}",
-            str(len(expected.layers)),
-            str(section.n_layer),
-        )
+        message = f"has {section.n_layer} layers, the model {own}"
+        yield _differing(section, message, own, section.n_layer)
         return
     for name, blocks, widths in (("k", section.k, expected.k), ("v", section.v, expected.v)):
         for block, width in zip(blocks, widths, strict=False):
-            holds = {kind.elements(block.row_bytes) for kind in block.readings}
-            if width and holds and width not in holds:
-                yield Finding(
-                    "model.width-differs",
-                    block.path,
-                    block.span,
-                    f"a {name} row has {block.row_bytes:,} bytes of {block.type_name}, the model's "
-                    f"{width:,} elements",
-                    f"{width:,} elements",
-                    f"{block.row_bytes:,} bytes of {block.type_name}",
-                )
+            if width and (found := _width(name, block, width)) is not None:
+                yield found
                 return
+
+
+def _states(
+    section: Section, expected: RecurrentExpectation, model: MemoryExpectation
+) -> Iterator[Finding]:
+    words, n_states = (model.n_layer, model.n_layer_all), len(expected.layers)
+    if section.n_layer is not None and section.n_layer not in words:
+        message = f"is of a model of {section.n_layer} layers, this one has {expected.n_layer}"
+        yield _differing(section, message, expected.n_layer, section.n_layer)
+        return
+    if (stored := len(section.r)) != n_states or len(section.s) != n_states:
+        message = f"has the states of {stored} layers, the model of {n_states}"
+        yield _differing(section, message, n_states, stored)
+        return
+    for name, blocks, width in (("r", section.r, expected.r), ("s", section.s, expected.s)):
+        for block in blocks:
+            if (found := _width(name, block, width)) is not None:
+                yield found
+                return
+
+
+def _differing(section: Section, message: str, expected: int, actual: int) -> Finding:
+    message = f"{section.path} {message}"
+    return Finding(
+        "model.layers-differ", section.path, section.span, message, f"{expected}", f"{actual}"
+    )
+
+
+def _width(name: str, block: Block, width: int) -> Finding | None:
+    """What is said of a row that holds another number of elements."""
+    holds = {kind.elements(block.row_bytes) for kind in block.readings}
+    if not holds or width in holds:
+        return None
+    return Finding(
+        "model.width-differs",
+        block.path,
+        block.span,
+        f"a {name} row has {block.row_bytes:,} bytes of {block.type_name}, the model's "
+        f"{width:,} elements",
+        f"{width:,} elements",
+        f"{block.row_bytes:,} bytes of {block.type_name}",
+    )
 
 
 def _window(subject: Subject, section: Section, model: MemoryExpectation) -> Iterator[Finding]:

@@ -119,7 +119,9 @@ class Server:
         """Write a slot to `name` of the slot folder."""
         return self.ask(f"/slots/{slot}?action=save", {"filename": name})
 
-    def complete(self, prompt: Sequence[int], slot: int = 0, n_predict: int = 2) -> Answer:
+    def complete(
+        self, prompt: Sequence[int], slot: int = 0, n_predict: int = 2, *, reuse: bool = True
+    ) -> Answer:
         """Evaluate a prompt of token ids in a slot and generate greedily."""
         asked = {
             "prompt": list(prompt),
@@ -127,7 +129,7 @@ class Server:
             "n_predict": n_predict,
             "temperature": 0,
             "seed": 1,
-            "cache_prompt": True,
+            "cache_prompt": reuse,
             "ignore_eos": True,
             "return_tokens": True,
             "n_probs": LIKELIEST,

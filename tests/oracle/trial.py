@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.builds import build_number
+from inspector.checkpoints import CheckpointRecord
 from inspector.findings import Severity
+from inspector.geometry import MemoryExpectation, memory_of
+from inspector.gguf import ModelFile, read_model
 from inspector.report import Report
+from inspector.servers import build_named
+from inspector.source import opened
 from samples.make import HERE as SAMPLES
 from tests.oracle.builds import BUILDS, Build, installed
 from tests.oracle.server import Answer, Server
@@ -21,6 +26,8 @@ MODELS = Path(__file__).with_name("models")
 NAME = "state.slot"
 SUFFIX = (300, 301, 302)
 """What an append adds to the saved tokens."""
+OTHERWISE = (450, 451, 452, 453)
+"""How a prompt goes on that shares the first tokens only; no text of the models has them."""
 
 _LOG_CHARACTERS = 3000
 _ALIKE = 0.02
@@ -35,6 +42,7 @@ _ALL_IGNORED = {
 }
 """Claims that a server takes no checkpoint of the file."""
 
+_RECORD = re.compile(r"appendix\.records\[(\d+)\]")
 _TAKEN = re.compile(r"restored (\d+) context checkpoint\(s\) from")
 _WENT_BACK = re.compile(
     r"restored context checkpoint "
@@ -61,6 +69,16 @@ class Case:
     @property
     def data(self) -> bytes:
         return (SAMPLES / f"{self.name}.slot").read_bytes()
+
+    @property
+    def memory(self) -> MemoryExpectation:
+        """What the build stores of the model."""
+        with opened(self.model) as source:
+            header = read_model(source)
+        assert isinstance(header, ModelFile)
+        memory = memory_of(header, build_named(str(self.build)))
+        assert memory is not None
+        return memory
 
     def __str__(self) -> str:
         """Its name."""
@@ -146,6 +164,38 @@ class Trial:
         return ", ".join(words)
 
 
+@dataclass(frozen=True)
+class Request:
+    """A prompt right after a restore, and what came of it.
+
+    Attributes:
+        shared: the saved tokens that it begins with.
+        ends: whether it ends there.
+        answer: to it.
+        distance: how far the likelihood of the next token is from that without memory.
+        back: positions and n_tokens of the checkpoint that it went back to; None if to none.
+    """
+
+    shared: int
+    ends: bool
+    answer: Answer
+    distance: float
+    back: tuple[int, int, int] | None
+
+    @property
+    def harmed(self) -> bool:
+        """Whether the server dies, refuses, or answers otherwise than without memory."""
+        return not self.answer.ok or self.distance >= _ALIKE
+
+    def __str__(self) -> str:
+        """In words."""
+        what = f"{'exactly ' if self.ends else ''}{self.shared} tokens"
+        if not self.answer.ok:
+            return f"{what}: {self.answer}"
+        far = f", {self.distance:.4f} away" if self.harmed else ""
+        return f"{what}: {self.answer.reused} reused{far}"
+
+
 class Bench:
     """Starts servers and tries files on them."""
 
@@ -188,19 +238,54 @@ class Bench:
         identical, append = answers
         taken = [int(n) for n in _TAKEN.findall(log)]
         back = tuple((int(a), int(b), int(n)) for a, b, n in _WENT_BACK.findall(log))
-        cold = tuple(self._without_memory(case, prompt, build) for prompt in prompts)
+        without = self._cold_ones(case, prompts, build)
+        cold = tuple(without[prompt] for prompt in prompts)
         end = log[-_LOG_CHARACTERS:]
         most = max(taken, default=0)
         return Trial(build, restored, identical, append, most, back, cold, end)
 
-    def _without_memory(
-        self, case: Case, prompt: tuple[int, ...], build: Build
-    ) -> dict[int, float]:
-        asked = case, build, prompt
-        if asked not in self._cold:
+    def requests(
+        self, case: Case, tokens: Sequence[int], lengths: Sequence[int], build: Build | None = None
+    ) -> tuple[Request, ...]:
+        """Restore the file at `path` and send a prompt that shares some tokens, until it dies.
+
+        Args:
+            case: the model and the flags of the server.
+            tokens: what the file is a save of.
+            lengths: how many tokens are shared: by a prompt that ends there, if they are below 0,
+                else by one that goes on otherwise.
+            build: of the server; the one that wrote the file if None.
+        """
+        build, found = build or case.build, []
+        prompts = [
+            (*tokens[: abs(length)], *(OTHERWISE if length > 0 else ())) for length in lengths
+        ]
+        cold = self._cold_ones(case, prompts, build)
+        with self.serve(build, case.model, case.flags) as server:
+            for prompt, length in zip(prompts, lengths, strict=True):
+                restored, before = server.restore(NAME), len(server.logged())
+                assert restored.ok, restored
+                answer = server.complete(prompt)
+                back = _WENT_BACK.search(server.logged(), before)
+                far = _distance(answer.likeliest, cold[prompt]) if answer.ok else math.inf
+                place = (int(back[1]), int(back[2]), int(back[3])) if back else None
+                found.append(Request(abs(length), length < 0, answer, far, place))
+                if answer.death:
+                    break
+        return tuple(found)
+
+    def _cold_ones(
+        self, case: Case, prompts: Sequence[tuple[int, ...]], build: Build
+    ) -> dict[tuple[int, ...], dict[int, float]]:
+        """What prompts find likeliest that reuse nothing."""
+        missing = [prompt for prompt in prompts if (case, build, prompt) not in self._cold]
+        if missing:
             with self.serve(build, case.model, case.flags) as server:
-                self._cold[asked] = server.complete(prompt).likeliest
-        return self._cold[asked]
+                for prompt in missing:
+                    answer = server.complete(prompt, reuse=False)
+                    assert answer.reused == 0
+                    self._cold[case, build, prompt] = answer.likeliest
+        return {prompt: self._cold[case, build, prompt] for prompt in prompts}
 
 
 def _distance(some: dict[int, float], others: dict[int, float]) -> float:
@@ -224,17 +309,22 @@ def server_for(report: Report, case: Case) -> Build:
 
 
 def contradictions(report: Report, trial: Trial) -> list[str]:
-    """What is claimed of a file and not true of the server it was tried on."""
+    """What is claimed of a file and not true of the server it was tried on.
+
+    Errors of one checkpoint are left out: they hurt a request that picks it, see `misjudged`.
+    """
     codes = {finding.code for finding in report.findings}
-    errors = sorted({f.code for f in report.findings if f.severity is Severity.ERROR})
+    found = [f for f in report.findings if f.severity is Severity.ERROR]
+    errors = sorted({f.code for f in found if not _RECORD.match(f.path)})
     warned = any(finding.severity is Severity.WARNING for finding in report.findings)
     loads = not errors and can_be_of(report, trial.build)
+    sound = loads and not found
     wrong = []
     if loads and not trial.restored.ok:
         wrong.append("no error is claimed")
-    if loads and trial.restored.ok and not trial.succeeds:
+    if sound and trial.restored.ok and not trial.succeeds:
         wrong.append("no error is claimed, and a request after the restore fails")
-    if loads and not warned and trial.succeeds and not trial.right:
+    if sound and not warned and trial.succeeds and not trial.right:
         wrong.append("neither an error nor a warning is claimed")
     if "file.truncated" in codes and trial.restored.ok:
         wrong.append("file.truncated is claimed")
@@ -245,10 +335,62 @@ def contradictions(report: Report, trial: Trial) -> list[str]:
     return wrong
 
 
+def judged(report: Report) -> set[int]:
+    """The checkpoints behind the payload about which something is found."""
+    places = (_RECORD.match(finding.path) for finding in report.findings)
+    return {int(place[1]) for place in places if place is not None}
+
+
+def lengths(report: Report, index: int) -> list[int]:
+    """Shared tokens of prompts that try a checkpoint from all sides, as `Bench.requests` has them.
+
+    A prompt that ends where the blob of a windowed record ends is left out: the server itself
+    writes records with which it gets a window that lacks a position.
+    """
+    assert report.tokens is not None
+    record, count = report.checkpoints[index].record, report.tokens.count
+    pos_min, pos_max, n_tokens = _numbers(record)
+    around = {pos_max, pos_max + 1, pos_max + 2, pos_min + 1, pos_min + 2, n_tokens, n_tokens + 1}
+    ends = [one.record.blob.sections[-1].pos_max for one in report.checkpoints if one.record.blob]
+    last = ends[index] if len(ends) == len(report.checkpoints) else None
+    around |= {last, last + 1, last + 2} if last is not None else set()
+    shared = sorted({n for n in around if 1 < n < count} | {count - 1, count})
+    windowed = any(section.kind == "swa" for section in report.sections)
+    return [*shared, *(-n for n in shared if not (windowed and n in ends))]
+
+
+def misjudged(report: Report, index: int, requests: Sequence[Request]) -> list[str]:
+    """What is claimed of a checkpoint and not true of the requests that tried it."""
+    checkpoint = report.checkpoints[index]
+    found = [f for f in report.findings if f.path.startswith(f"appendix.records[{index}]")]
+    errors = sorted({f.code for f in found if f.severity is Severity.ERROR})
+    warned = any(f.severity is Severity.WARNING for f in found)
+    harmed = [request for request in requests if request.harmed]
+    failed = [request for request in harmed if not request.answer.ok]
+    place = _numbers(checkpoint.record)
+    gone_back = [r for r in requests if r.back == place and r.answer.ok and r.answer.reused]
+    wrong = []
+    if errors and not harmed:
+        wrong.append(f"{', '.join(errors)}: claimed as an error")
+    if not errors and failed:
+        wrong.append(f"no error is claimed; {failed[0]}")
+    if not errors and not warned and harmed:
+        wrong.append(f"neither an error nor a warning is claimed; {harmed[0]}")
+    if checkpoint.usable and not gone_back:
+        wrong.append("it is claimed to be usable")
+    if not checkpoint.usable and gone_back and not harmed:
+        wrong.append("it is not claimed to be usable")
+    return wrong
+
+
+def _numbers(record: CheckpointRecord) -> tuple[int, int, int]:
+    """As the server logs them."""
+    return record.pos_min or 0, record.pos_max or 0, record.n_tokens or 0
+
+
 def _about_checkpoints(report: Report, trial: Trial, codes: set[str]) -> list[str]:
     """Usable ones are taken; no other of an appendix is gone back to."""
-    records = [one.record for one in report.checkpoints if one.usable]
-    usable = [(record.pos_min, record.pos_max, record.n_tokens) for record in records]
+    usable = [_numbers(one.record) for one in report.checkpoints if one.usable]
     wrong = []
     if trial.taken < len(usable):
         wrong.append(f"{len(usable)} checkpoints are claimed to be usable")

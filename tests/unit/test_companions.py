@@ -367,10 +367,14 @@ DEFECTS: dict[str, Callable[[], Scene]] = {
     "appendix.magic": lambda: appendix_word(0, "I", 0x12345678),
     "appendix.unknown-version": lambda: appendix_word(4, "I", 2),
     "appendix.empty": lambda: appended(hybrid(N), []),
-    "checkpoint.beyond-state": lambda: changed(hybrid, n_tokens=N + 1, pos_min=N, pos_max=N),
+    "checkpoint.beyond-state": lambda: appended(
+        hybrid(N), [record(hybrid(40), 40), record(hybrid(N + 1), N + 1)]
+    ),
+    "checkpoint.never-picked": lambda: changed(windowed, pos_max=N + 1),
     "checkpoint.positions-invalid": lambda: changed(hybrid, pos_min=88),
     "checkpoint.n-tokens-invalid": lambda: changed(hybrid, last=False, n_tokens=0),
-    "checkpoint.n-tokens-mismatch": lambda: changed(windowed, n_tokens=87),
+    "checkpoint.n-tokens-mismatch": lambda: changed(windowed, n_tokens=80),
+    "checkpoint.n-tokens-low": lambda: changed(windowed, n_tokens=86),
     "checkpoint.n-tokens-high": lambda: changed(hybrid, n_tokens=89),
     "checkpoint.not-ascending": lambda: appended(hybrid(N), records(hybrid)[::-1]),
     "checkpoint.recurrent-range": lambda: changed(hybrid, pos_min=86),
@@ -381,6 +385,7 @@ DEFECTS: dict[str, Callable[[], Scene]] = {
         windowed(N), [record(windowed(40), 40), record(windowed(88, window=WINDOW - 1), 88)]
     ),
     "checkpoint.position-mismatch": lambda: changed(hybrid, n_tokens=80, pos_min=79, pos_max=79),
+    "checkpoint.positions-differ": lambda: changed(hybrid, pos_max=88),
     "checkpoint.other-content": lambda: tip(other_rows),
     "checkpoint.full-blob": lambda: beside("pkcl1", plain(N), records(plain)),
     "checkpoint.draft-data": lambda: changed(hybrid, dft=b"draft"),
@@ -440,7 +445,6 @@ DEFECTS: dict[str, Callable[[], Scene]] = {
 ALONG = {
     "sidecar.foreign": {"checkpoint.blob-prefix"},
     "sidecar.count-above-limit": {"checkpoint.not-ascending"},
-    "checkpoint.beyond-state": {"checkpoint.position-mismatch"},
     "checkpoint.full-blob": set(),
 }
 """What else is true of a scene."""
@@ -479,6 +483,7 @@ def test_a_defect_has_its_code(code: str, tmp_path: Path) -> None:
 def test_only_what_the_defect_hits_is_unusable(code: str, tmp_path: Path) -> None:
     verdict = DEFECTS[code]().judged(tmp_path)
     severe = CODES[code].severity is Severity.ERROR or code.startswith("appendix.blob")
+    severe |= code in ("checkpoint.n-tokens-invalid", "checkpoint.never-picked")
     for flags in verdict.usable.values():
         if code in WHOLE_LIST:
             assert not any(flags)
@@ -486,6 +491,90 @@ def test_only_what_the_defect_hits_is_unusable(code: str, tmp_path: Path) -> Non
             assert flags == (False,)
         elif code.startswith(("checkpoint.", "appendix.")) and flags:
             assert flags.count(False) == int(severe)
+
+
+P = 87
+"""The position that the last record of these lists stands at; it has 88 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("memory", "numbers", "problems", "taken"),
+    [
+        (hybrid, {"n_tokens": P}, {"n-tokens-mismatch"}, False),
+        (hybrid, {"n_tokens": P + 2}, {"n-tokens-high"}, True),
+        (hybrid, {"n_tokens": N + 100}, {"n-tokens-high"}, True),
+        (hybrid, {"n_tokens": -1}, {"n-tokens-high", "not-ascending"}, True),
+        (hybrid, {"n_tokens": 0}, {"n-tokens-invalid", "not-ascending"}, False),
+        (hybrid, {"pos_min": P - 1}, {"recurrent-range"}, False),
+        (hybrid, {"pos_min": -1}, {"recurrent-range", "positions-invalid"}, False),
+        (hybrid, {"pos_min": P + 1}, {"positions-invalid"}, True),
+        (hybrid, {"pos_max": P - 1}, {"positions-invalid"}, True),
+        (hybrid, {"pos_max": P + 1}, {"positions-differ"}, True),
+        (hybrid, {"pos_max": N + 1}, {"never-picked"}, False),
+        (hybrid, {"pos_min": P - 1, "pos_max": P + 1}, {"recurrent-range"}, False),
+        (hybrid, {"pos_min": P - 1, "pos_max": P - 1}, {"position-mismatch"}, False),
+        (hybrid, {"pos_min": P + 1, "pos_max": P + 1}, {"positions-differ"}, True),
+        (
+            hybrid,
+            {"n_tokens": P + 2, "pos_min": P + 1, "pos_max": P + 1},
+            {"position-mismatch"},
+            False,
+        ),
+        (hybrid, {"pos_min": -1, "pos_max": 0}, {"positions-invalid", "n-tokens-invalid"}, False),
+        (windowed, {"n_tokens": P}, {"n-tokens-low"}, True),
+        (windowed, {"n_tokens": P - 1}, {"n-tokens-low"}, True),
+        (windowed, {"n_tokens": P - 4}, {"n-tokens-mismatch"}, False),
+        (windowed, {"pos_min": -1}, {"positions-invalid"}, True),
+        (windowed, {"pos_min": 72}, set(), True),
+        (windowed, {"pos_min": 73}, {"positions-differ"}, True),
+        (windowed, {"pos_min": N - WINDOW}, {"never-picked"}, False),
+        (windowed, {"pos_max": P - 1}, {"position-mismatch"}, False),
+        (windowed, {"pos_max": P - 1, "pos_min": 72}, {"positions-differ"}, True),
+        (windowed, {"pos_max": P + 1}, {"positions-differ"}, True),
+        (windowed, {"pos_max": N}, {"positions-differ"}, True),
+        (windowed, {"pos_max": N + 1}, {"never-picked"}, False),
+    ],
+)
+def test_numbers_are_judged_by_where_a_server_goes_on(
+    memory: Callable[[int], Memory],
+    numbers: dict[str, int],
+    problems: set[str],
+    taken: bool,
+    tmp_path: Path,
+) -> None:
+    verdict = changed(memory, **numbers).judged(tmp_path)
+    assert verdict.codes == {f"checkpoint.{problem}" for problem in problems}
+    assert verdict.usable == {"": (True, taken)}
+
+
+@pytest.mark.parametrize(
+    ("family", "taken"), [("pkcl1", (True, True)), ("slck1", (False,) * 2), ("stck2", (False,) * 2)]
+)
+def test_readers_differ_on_absurd_numbers(
+    family: str, taken: tuple[bool, ...], tmp_path: Path
+) -> None:
+    made = records(hybrid)
+    made[-1] = replace(made[-1], pos_min=P + 1)
+    verdict = beside(family, hybrid(N), made).judged(tmp_path)
+    assert verdict.problems == {"checkpoint.positions-invalid"}
+    assert verdict.usable == {f"{STATE}.ckpt": taken}
+
+
+def test_another_save_is_worse_in_a_sidecar(tmp_path: Path) -> None:
+    far = [record(hybrid(40), 40), record(hybrid(N + 9), N + 9)]
+    assert appended(hybrid(N), far).judged(tmp_path).codes == {"checkpoint.never-picked"}
+    assert "checkpoint.beyond-state" in beside("slck1", hybrid(N), far).judged(tmp_path).codes
+
+
+def test_a_window_of_unknown_size_proves_little(tmp_path: Path) -> None:
+    def memory(n: int) -> Memory:
+        return windowed(n, UNROTATED)
+
+    made = records(memory, prefix=False)
+    for n_tokens, problem in ((P - 4, "n-tokens-low"), (60, "n-tokens-mismatch")):
+        made[-1] = replace(made[-1], n_tokens=n_tokens)
+        verdict = beside("pkcl1", memory(N), made, version=2).judged(tmp_path)
+        assert verdict.problems == {f"checkpoint.{problem}"}
 
 
 def test_every_code_has_a_defect() -> None:
