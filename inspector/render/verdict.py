@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from inspector.identity import DOES_NOT_PROVE
 from inspector.loader import Outcome
 from inspector.render.as_text import findings_part
 from inspector.render.page import QUIET, STRONG, columns, labelled, text
@@ -85,7 +86,9 @@ def _row(table: Table, name: str, found: Prediction) -> None:
 
 def _remarks(check: Check) -> Iterator[RenderableType]:
     remarks = labelled()
+    judged = check.identity.outcome.in_short in ("matches", "differs")
     for label, lines in (
+        ("unproven", (DOES_NOT_PROVE,) if judged else ()),
         ("assumed", check.assumed),
         ("if", check.conditions),
         ("note", (*check.target.notes, *check.identity.notes)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inspector.identity import DOES_NOT_PROVE
 from inspector.render.as_json import finding_dict, identity
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def to_dict(check: Check) -> dict[str, Any]:
             "outcome": found.outcome.in_short,
             "evidence": found.evidence,
             "detail": str(found.outcome),
+            "unproven": DOES_NOT_PROVE,
             "notes": list(found.notes),
         },
         "findings": [finding_dict(finding) for finding in check.findings],
