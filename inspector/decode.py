@@ -11,7 +11,7 @@ from formats.spans import Halted, Stop
 from inspector.node import Node
 from inspector.source import Cursor, Source
 from inspector.span import Span
-from inspector.trace import Memory, NoTrace, TreeTrace
+from inspector.trace import Ends, Memory, NoTrace, TreeTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,16 @@ def decode(source: Source, layout: Layout, span: Span, memory: Memory | None = N
     return Decoding(layout, trace.finish(end, span), tuple(trace.stops), end, ended)
 
 
-def completes(source: Source, layout: Layout, span: Span) -> bool:
-    """Whether a decoding of `span` as `layout` would be complete; no tree is built to find out."""
-    trace, cursor = NoTrace(), Cursor(source, span, layout.window)
+def completes(source: Source, layout: Layout, span: Span, ends: Ends) -> bool:
+    """Whether a decoding of `span` as `layout` would be complete; no tree is built to find out.
+
+    Args:
+        source: the open file.
+        layout: what to read it as.
+        span: which bytes.
+        ends: of sections of this source that other layouts have read; more are added.
+    """
+    trace, cursor = NoTrace(ends), Cursor(source, span, layout.window)
     try:
         layout.record.read(cursor, Container(_cursor=cursor), trace, "", "")
     except Halted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,7 +20,7 @@ from inspector.node import Kind, Node
 from inspector.sections import sections
 from inspector.source import Source
 from inspector.span import Span
-from inspector.trace import Memory
+from inspector.trace import Ends, Memory
 
 _FACTS_OF_A_DAMAGED_BLOB = 8
 """Facts that bytes without a magic must show before they count as a damaged state."""
@@ -233,6 +234,7 @@ def _one_word_away(
     from inspector.mend import Patched, single_mend
 
     best: tuple[int, Layout, Mend] | None = None
+    sections_read: defaultdict[tuple[Span, int], Ends] = defaultdict(dict)
     for reading in readings:
         layout, stops = reading.layout, reading.decoding.stops
         if reading.score < readings[0].score - _FAR_BEHIND:
@@ -246,7 +248,7 @@ def _one_word_away(
 
         def whole(mend: Mend, layout: Layout = layout) -> int | None:
             patched = Patched(source, mend)
-            if not completes(patched, layout, span):
+            if not completes(patched, layout, span, sections_read[mend.span, mend.value]):
                 return None
             reading = _judged(patched, decode(patched, layout, span))
             return reading.score if reading.sound else None

@@ -167,20 +167,36 @@ class TreeTrace:
         return Node("", Kind.RECORD, span, children=tuple(children))
 
 
+Ends = dict[tuple[int, int, int], tuple[int, Container]]
+"""Sections that were read: (declaration, start, wall) -> end and values."""
+
+
 class NoTrace:
-    """The `Trace` that keeps nothing, for readings of which only the end matters.
+    """The `Trace` that keeps no tree, for readings of which only the end matters.
 
     Attributes:
         stopped: whether a frame's body stopped early.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
         self.stopped = False
 
     def _ignore(self, *args: Any, **kwargs: Any) -> None:
         """Whatever was read, it is not kept."""
 
-    enter = leave = field = table = payload = recall = remember = _ignore
+    enter = leave = field = table = payload = _ignore
+
+    def recall(self, name: str, cursor: Cursor, doc: str, con: Record) -> Container | None:
+        """The values of `con` if it was read here before; then the cursor stands behind it."""
+        if (kept := self._ends.get((id(con), cursor.offset, cursor.wall))) is None:
+            return None
+        cursor.offset, values = kept
+        return values
+
+    def remember(self, start: int, cursor: Cursor, con: Record, values: Container) -> None:
+        """Keep where `con`, read from `start`, ends."""
+        self._ends[id(con), start, cursor.wall] = cursor.offset, values
 
     def halted(
         self, name: str, reason: StopReason, offset: int, wanted: int, available: int

@@ -34,6 +34,9 @@ from formats.spans import Payload, Record, Table, Text
 N_OUTPUTS = 1 << 24
 """Outputs that a state is believed to hold."""
 
+WINDOW = 512
+"""Bytes to fetch at once: cells of unequal length are read one by one."""
+
 RNG_BYTES = 1 << 16
 """LLAMA_MAX_RNG_STATE."""
 
@@ -102,6 +105,7 @@ def _row(
         tells=(shown, *tells(memory, dialect)),
         writer="llama.cpp",
         memory=memory,
+        window=WINDOW,
     )
 
 

@@ -23,7 +23,7 @@ from formats.bodies.compositions import (
     sections,
     tells,
 )
-from formats.envelopes.context import HEADS
+from formats.envelopes.context import HEADS, WINDOW
 from formats.envelopes.tokens import PLAIN_TOKENS
 from formats.layout import Layout
 from formats.provenance import Origin
@@ -86,6 +86,7 @@ def _row(
         tells=(shown, *tells(memory, dialect)),
         writer=None if (version, memory) == _SHARED_WITH_IK else "llama.cpp",
         memory=memory,
+        window=WINDOW,
     )
 
 
