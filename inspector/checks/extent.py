@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from formats.spans import Stop, StopReason
 from inspector.checks.subject import Subject
@@ -137,7 +138,23 @@ def _stopped(subject: Subject, stop: Stop) -> Finding:
         )
     if stop.reason is StopReason.COUNT_EXCEEDS_FILE:
         return _count(subject, stop, end)
-    return _finding("file.truncated", stop, end, f"the file ends inside {stop.path}")
+    found = _finding("file.truncated", stop, end, f"the file ends inside {stop.path}")
+    whole = _whole_end(subject, stop)
+    return found if whole is None else replace(found, evidence=(f"whole it has {whole:,} bytes",))
+
+
+def _whole_end(subject: Subject, stop: Stop) -> int | None:
+    """Where a state of one attention cache ends, if it is cut in its values."""
+    section = subject.sections[-1] if subject.sections else None
+    if len(subject.sections) != 1 or section is None or not section.v:
+        return None
+    cut = section.v[-1]
+    if subject.reading.layout.memory != "kv" or not stop.path.startswith(f"{cut.path}."):
+        return None
+    if stop.reason is not StopReason.PAYLOAD_EXCEEDS_FILE:
+        return None
+    end = stop.offset + stop.wanted
+    return end + (len(section.k) - len(section.v)) * (end - cut.span.start)
 
 
 def _count(subject: Subject, stop: Stop, end: int) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 from inspector.checks import all_codes, in_order
 from inspector.cli.app import app
 from inspector.findings import Code, Finding, RemedyKind, Severity, register, worst
+from inspector.report import examined
 from inspector.span import Span
 
+SAMPLES = Path(__file__).resolve().parents[2] / "samples/intact"
 REGISTERED = list(all_codes().values())
 NAME = re.compile(r"[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*")
 LONGEST_MEANING = 100
@@ -102,3 +105,13 @@ def test_bytes_that_are_a_damaged_appendix_are_no_trailing_bytes() -> None:
     trailing, appendix = found("file.trailing-unknown"), found("appendix.magic")
     assert in_order((trailing, appendix)) == (appendix,)
     assert in_order((trailing,)) == (trailing,)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 600, 1000, 1900])
+def test_a_cut_in_values_says_where_the_whole_file_ended(cut: int, tmp_path: Path) -> None:
+    data = (SAMPLES / "ggsq2.kv--llama-b10229-short.slot").read_bytes()
+    path = tmp_path / "slot.bin"
+    path.write_bytes(data[: len(data) - cut])
+    with examined(path) as report:
+        truncated = next(f for f in report.findings if f.code == "file.truncated")
+    assert truncated.evidence == (f"whole it has {len(data):,} bytes",)
