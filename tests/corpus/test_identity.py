@@ -26,6 +26,9 @@ from inspector.span import Span
 from inspector.tokens import Tokens, tokens_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
+pytestmark = pytest.mark.skipif(
+    not (SHARED / "corpus").is_dir(), reason="no collection of real state files beside the checkout"
+)
 FACTOR = 50
 """By which the nearest wrong model has to be farther away than the farthest right one."""
 
