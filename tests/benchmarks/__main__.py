@@ -9,8 +9,12 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
+from json import dumps
 from pathlib import Path
 
+from inspector.render.as_json import to_dict
+from inspector.report import examined
 from tests.support.large import large_slot
 from tests.support.writer import (
     DIALECTS,
@@ -24,8 +28,10 @@ from tests.support.writer import (
     pack,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 RUNS = 7
 COMMANDS = (("inspect",), ("inspect", "--json"), ("check",), ("check", "--json"))
+STATES = (".bin", ".slot", ".ckpt", ".checkpoints")
 DEEP_BYTES = 256 << 20
 MAIN = ("-c", "from inspector.cli import main; main()")
 
@@ -47,6 +53,17 @@ def report(what: str, compared: str, ratio: float, limit: float | None = None) -
     print(f"{what}: {ratio:.2f} times {compared}{aim}")
 
 
+def files_per_second() -> float:
+    """Samples, and real files if they are at hand, that one process can report on."""
+    folders = [ROOT / "samples", *(ROOT.parent / "shared").glob("corpus*")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in STATES]
+    before = time.process_time()
+    for path in files:
+        with examined(path) as report:
+            dumps(to_dict(report))
+    return len(files) / (time.process_time() - before)
+
+
 def main() -> None:
     python = sys.executable
     libraries = seconds(python, "-c", "import construct, numpy, typer, rich")
@@ -65,7 +82,9 @@ def main() -> None:
         noise.write_bytes(pack(Slot(2, tokens, memory), values=_numbers).data)
         deep = seconds(python, *MAIN, "inspect", "--deep", str(noise))
         deep -= seconds(python, *MAIN, "inspect", str(noise))
-        report("reading tensors, speed", "sha256sum", seconds("sha256sum", str(noise)) / deep)
+        speed = seconds("sha256sum", str(noise)) / deep
+        report("reading tensors, speed", "sha256sum", speed, 0.5)
+    print(f"reports in one process: {files_per_second():.0f} files a second")
 
 
 def _numbers(part: str, layer: int, pos: int, size: int) -> bytes:
