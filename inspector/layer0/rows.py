@@ -12,7 +12,7 @@ from formats.ggml_types import GgmlType
 from inspector.layer0.projection import WAYS, Part
 from inspector.layer0.rope import Rope
 from inspector.layer0.rounding import as_stored, turned
-from inspector.layer0.side import AGREES, DISTINCT, OTHER, Side
+from inspector.layer0.side import AGREES, DISTINCT, OTHER, SINGLE, Side
 from inspector.layer0.stored import Sample
 from inspector.numbers import Floats
 from inspector.sections import Block
@@ -95,7 +95,7 @@ class Rows:
             for way, of_way in enumerate(errors):
                 if (finite := np.isfinite(of_way)).any():
                     fit = _Fit(float(np.median(of_way[finite])), way, rotation, of_way)
-                    best = fit if best is None or fit.error < best.error else best
+                    best = fit if best is None or fit.error < best.error - SINGLE else best
         return best
 
     def _shared(self) -> Floats:

@@ -23,6 +23,8 @@ EXACT = 3e-3
 """Up to which the very tensors were used, if products are rounded as upstream's CPU code does."""
 DISTINCT = 4
 """Distinct tokens that it takes to tell what all tokens share."""
+SINGLE = 1e-6
+"""Below it the order in which a machine adds singles decides."""
 SHIFTED = 3
 """How much more than its rounding a key may be off: every context shift rounds it again."""
 
@@ -105,6 +107,8 @@ class Side:
 
     def __str__(self) -> str:
         """In words."""
+        if self.error < SINGLE:
+            return f"{self.what} less than {SINGLE:g} off"
         return (
             f"{self.what} {self.error:.2g} off, of which {self.type} explains {self.rounding:.2g}"
         )
