@@ -92,11 +92,11 @@ def examined(
     with opened(path) as source:
         around = bundle(path)
         with looked_into(around.companions) as beside:
-            report = _report(source, around, beside, model)
+            report = report_of(source, around, beside, model)
             yield _deep(source, report) if deep else report
 
 
-def _report(
+def report_of(
     source: Source, around: Bundle, beside: tuple[Beside, ...], model: MemoryExpectation | None
 ) -> Report:
     if source.read_at(0, 1) in _CONTAINERS:
@@ -111,7 +111,9 @@ def _report(
         return Report(source, around, identification, findings=findings)
     root = reading.decoding.root
     parts, tokens = sections(root), tokens_of(root)
-    subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
+    subject = Subject(
+        around.subject.name, source.size, identification, reading, parts, tokens, model
+    )
     report = Report(source, around, identification, sections=parts, tokens=tokens, beside=beside)
     found = [*findings_of(subject), *check_ik(subject, source)]
     if model is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from formats.spans import Stop, StopReason
 from inspector.checks.subject import Subject
+from inspector.checks.whole import missing, whole_end
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import Kind, Node, walk
 from inspector.span import Span
@@ -138,23 +139,15 @@ def _stopped(subject: Subject, stop: Stop) -> Finding:
         )
     if stop.reason is StopReason.COUNT_EXCEEDS_FILE:
         return _count(subject, stop, end)
-    found = _finding("file.truncated", stop, end, f"the file ends inside {stop.path}")
-    whole = _whole_end(subject, stop)
-    return found if whole is None else replace(found, evidence=(f"whole it has {whole:,} bytes",))
+    return _truncated(subject, stop, f"the file ends inside {stop.path}")
 
 
-def _whole_end(subject: Subject, stop: Stop) -> int | None:
-    """Where a state of one attention cache ends, if it is cut in its values."""
-    section = subject.sections[-1] if subject.sections else None
-    if len(subject.sections) != 1 or section is None or not section.v:
-        return None
-    cut = section.v[-1]
-    if subject.reading.layout.memory != "kv" or not stop.path.startswith(f"{cut.path}."):
-        return None
-    if stop.reason is not StopReason.PAYLOAD_EXCEEDS_FILE:
-        return None
-    end = stop.offset + stop.wanted
-    return end + (len(section.k) - len(section.v)) * (end - cut.span.start)
+def _truncated(subject: Subject, stop: Stop, message: str) -> Finding:
+    evidence = (whole_end(subject), missing(subject))
+    return replace(
+        _finding("file.truncated", stop, subject.root.span.stop, message),
+        evidence=tuple(line for line in evidence if line is not None),
+    )
 
 
 def _count(subject: Subject, stop: Stop, end: int) -> Finding:
@@ -174,7 +167,7 @@ def _count(subject: Subject, stop: Stop, end: int) -> Finding:
     )
     plausible = subject.identification.mend is None and stop.wanted < 64 * max(1, stop.available)
     if code == "layout.count-exceeds-file" and plausible:
-        return _finding("file.truncated", stop, end, f"the file ends before all of {stop.path}")
+        return _truncated(subject, stop, f"the file ends before all of {stop.path}")
     return finding
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from inspector.identify import Identification, Reading
 from inspector.node import Node
 from inspector.sections import Section
 from inspector.tokens import Tokens
+
+if TYPE_CHECKING:
+    from inspector.geometry import MemoryExpectation
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,7 @@ class Subject:
         reading: the best reading.
         sections: its memory sections.
         tokens: its token field.
+        model: what the model it is said to belong to stores.
     """
 
     name: str
@@ -29,6 +34,7 @@ class Subject:
     reading: Reading
     sections: tuple[Section, ...]
     tokens: Tokens
+    model: MemoryExpectation | None = None
 
     @property
     def root(self) -> Node:

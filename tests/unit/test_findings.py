@@ -114,4 +114,5 @@ def test_a_cut_in_values_says_where_the_whole_file_ended(cut: int, tmp_path: Pat
     path.write_bytes(data[: len(data) - cut])
     with examined(path) as report:
         truncated = next(f for f in report.findings if f.code == "file.truncated")
-    assert truncated.evidence == (f"whole it has {len(data):,} bytes",)
+    whole = f"whole it has {len(data):,} bytes, if nothing follows this section"
+    assert truncated.evidence[0] == whole
