@@ -18,6 +18,7 @@ from formats.ggml_types import GgmlType
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Codes = NDArray[np.int8]
+Indices = NDArray[np.int64]
 
 IQ4_NL = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8

@@ -9,7 +9,6 @@ import numpy as np
 from inspector.geometry import Keys
 from inspector.layer0.projection import (
     LARGEST_WIDTH,
-    Indices,
     Layer0,
     Part,
     biased,
@@ -19,7 +18,7 @@ from inspector.layer0.projection import (
 from inspector.layer0.recipes import LAYER_0_ATTENDS_UNVERIFIED, KNorm, Norm
 from inspector.layer0.rope import Rope, ropes_of
 from inspector.layer0.weights import NotTestable
-from inspector.numbers import Floats
+from inspector.numbers import Floats, Indices
 
 PLAIN = ""
 LATENT_FIRST, ROPE_FIRST = "latent, then rope", "rope, then latent"

@@ -13,14 +13,14 @@ from inspector.gguf import ModelFile
 from inspector.layer0 import stored
 from inspector.layer0.attention import Form, forms_of, ropes_of_layer
 from inspector.layer0.convolution import kept, n_taps
-from inspector.layer0.projection import Indices, Layer0, Part
+from inspector.layer0.projection import Layer0, Part
 from inspector.layer0.recipes import RopeType, recipe_of
 from inspector.layer0.rope import POSITION, Rope
 from inspector.layer0.rows import Rows
 from inspector.layer0.side import Side
 from inspector.layer0.stored import Cells, Sample
 from inspector.layer0.weights import NotTestable, Weights
-from inspector.numbers import READABLE, dequantize
+from inspector.numbers import READABLE, Indices, dequantize
 from inspector.sections import Block, Section
 from inspector.source import Source
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inspector.layer0.projection import LARGEST_WIDTH, WAYS, Indices, Layer0, Part, Runs
+from inspector.layer0.projection import LARGEST_WIDTH, WAYS, Layer0, Part, Runs
 from inspector.layer0.recipes import CONVOLUTIONS, Layout
 from inspector.layer0.weights import NotTestable
-from inspector.numbers import Floats
+from inspector.numbers import Floats, Indices
 
 MOST_CHANNELS = 512
 """Channels that are compared in one piece: the first and the last of many."""

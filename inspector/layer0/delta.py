@@ -15,9 +15,9 @@ import numpy as np
 
 from formats.ggml_types import TYPES
 from inspector.layer0.convolution import n_taps
-from inspector.layer0.projection import Indices, Layer0
+from inspector.layer0.projection import Layer0
 from inspector.layer0.weights import NotTestable
-from inspector.numbers import Floats, dequantize
+from inspector.numbers import Floats, Indices, dequantize
 from inspector.sections import Block, Section
 from inspector.source import Source
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inspector.geometry import Keys
 from inspector.gguf import Tensor
@@ -18,7 +17,7 @@ from inspector.layer0.recipes import Norm, Recipe, real
 from inspector.layer0.rounding import multiplied
 from inspector.layer0.side import Way
 from inspector.layer0.weights import NotTestable, Weights
-from inspector.numbers import Floats
+from inspector.numbers import Floats, Indices
 
 WAYS = tuple(Way)
 LARGEST_WIDTH = 1 << 20
@@ -26,7 +25,6 @@ LARGEST_WIDTH = 1 << 20
 N_ALTUP = 4
 """Streams of alternating updates."""
 
-Indices = NDArray[np.int64]
 Runs = tuple[range, ...]
 
 

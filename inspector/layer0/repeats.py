@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from inspector.layer0 import stored
-from inspector.layer0.projection import Indices
 from inspector.layer0.side import AGREES
 from inspector.layer0.weights import NotTestable
-from inspector.numbers import READABLE
+from inspector.numbers import READABLE, Indices
 from inspector.sections import Section
 from inspector.source import Source
 from inspector.span import Span
@@ -110,4 +109,4 @@ def _of(source: Source, section: Section, tokens: Indices) -> Repeats | None:
 
 def _spread(count: int, most: int) -> Indices:
     """At most so many places below `count`, spread evenly."""
-    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
+    return np.linspace(0, count - 1, min(count, most)).astype(np.int64)

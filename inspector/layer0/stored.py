@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats.ggml_types import GgmlType
-from inspector.layer0.projection import Indices
 from inspector.layer0.side import DISTINCT
 from inspector.layer0.weights import NotTestable
 from inspector.node import Rows
-from inspector.numbers import READABLE, Floats, dequantize
+from inspector.numbers import READABLE, Floats, Indices, dequantize
 from inspector.sections import Block, Section
 from inspector.source import Source
 
@@ -32,16 +31,24 @@ class Cells:
     Attributes:
         k: the keys of layer 0, None if there are none.
         v: its values, None if there are none.
-        index: the row of each cell in the blocks.
+        table: of all cells of the stream.
+        index: the row of each cell in the blocks and in the table.
         pos: position of each.
-        positions: position, row, column and 0 of each, shape `(n, 4)`.
     """
 
     k: Block | None
     v: Block | None
+    table: Rows
     index: Indices
     pos: Indices
-    positions: Indices
+
+    def sample(self, chosen: Indices, tokens: Indices) -> Sample:
+        """Some of them, which have these tokens."""
+        index, names = self.index[chosen], {name for name, _ in self.table.fields}
+        positions = np.zeros((len(index), 4), np.int64)
+        for at, name in enumerate(("pos", "y", "x")):
+            positions[:, at] = self.table.column(name if name in names else "pos")[index]
+        return Sample(index, tokens[chosen], positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +71,10 @@ def sequences(section: Section) -> Iterator[Cells]:
     for table, stream in zip(section.tables, section.streams, strict=True):
         k, v = (_first(section, blocks, stream) for blocks in (section.k, section.v))
         pos = table.column("pos")
-        positions = np.zeros((len(pos), 4), np.int64)
-        names = {name for name, _ in table.fields}
-        positions[:, 0] = pos
-        positions[:, 1] = table.column("y") if "y" in names else pos
-        positions[:, 2] = table.column("x") if "x" in names else pos
         stored_cells = k.n_cells if k is not None else len(pos)
         for rows_of_one in _by_sequence(table):
             index = rows_of_one[rows_of_one < stored_cells]
-            yield Cells(k, v, index, pos[index], positions[index])
+            yield Cells(k, v, table, index, pos[index])
 
 
 def _first(section: Section, blocks: tuple[Block, ...], stream: int) -> Block | None:
@@ -139,7 +141,7 @@ def spread(cells: Cells, tokens: Indices, known: NDArray[np.bool_]) -> Sample:
     if len(np.unique(tokens[chosen])) < DISTINCT:
         _, first = np.unique(tokens[usable], return_index=True)
         chosen = np.union1d(chosen, usable[first[:N_SAMPLES]])
-    return Sample(cells.index[chosen], tokens[chosen], cells.positions[chosen])
+    return cells.sample(chosen, tokens)
 
 
 def neighbours(cells: Cells, tokens: Indices, known: NDArray[np.bool_]) -> Sample:
@@ -153,8 +155,7 @@ def neighbours(cells: Cells, tokens: Indices, known: NDArray[np.bool_]) -> Sampl
     chosen = np.unique(np.concatenate([usable[:half], usable[-half:]]))
     index = cells.index[chosen]
     near = np.minimum(index - index.min(), index.max() - index) < _NEIGHBOURS
-    chosen = chosen[near]
-    return Sample(cells.index[chosen], tokens[chosen], cells.positions[chosen])
+    return cells.sample(chosen[near], tokens)
 
 
 def type_of(block: Block, n_elements: int) -> GgmlType:
