@@ -116,6 +116,10 @@ def report_of(
     )
     report = Report(source, around, identification, sections=parts, tokens=tokens, beside=beside)
     found = [*findings_of(subject), *check_ik(subject, source)]
+    if subject.section("swa") is not None:
+        from inspector.checks.anchor import check_anchor
+
+        found += check_anchor(subject, source)
     if model is not None:
         from inspector.checks.model import check_model
 

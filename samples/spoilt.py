@@ -254,6 +254,14 @@ def wrong_sections() -> Iterator[Sample]:
     holed = cache((*CELLS[-WINDOW:-3], *CELLS[-2:]), windowed=True)
     about = "A cell is missing inside the window."
     yield sample("iswa", "swa.gaps", about, "swa.streams[0].cells", swa=holed)
+    about = "A cell of zeros in front of the window, which opens the gate of servers."
+    anchored = slot("iswa", sections={"swa": cache(CELLS[-WINDOW - 1 :], windowed=True)})
+    made = Damaged("as written", anchored.data)
+    for block in ("k[0]", "k[1]", "v[0]", "v[1]"):
+        made = hole(made.data, part(anchored, f"swa.streams[0].{block}.data")[0], K.size)
+    start, stop = part(anchored, "swa.streams[0].cells")
+    place = (start, start + (stop - start) // (WINDOW + 1))
+    yield spoilt("ggsq2.iswa", "cells.window-anchor", about, made, place)
     about = "A window and no checkpoints: intact, and of little use."
     yield sample("iswa", "reuse.window-cut", about, "swa")
     about = "A recurrent state and no checkpoints: intact, and of limited use."

@@ -45,6 +45,7 @@ def findings_of(subject: Subject) -> tuple[Finding, ...]:
 
 
 _ON_DEMAND = (
+    "checks.anchor",
     "checks.checkpoints",
     "checks.companions",
     "checks.containers",
@@ -64,7 +65,10 @@ def all_codes() -> dict[str, Code]:
     return CODES
 
 
-_SAID_BETTER = {"file.trailing-unknown": "appendix.magic"}
+_SAID_BETTER = {
+    "file.trailing-unknown": "appendix.magic",
+    "swa.count": "cells.window-anchor",
+}
 """A finding, and the one that makes it pointless."""
 
 

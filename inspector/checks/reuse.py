@@ -47,7 +47,8 @@ def check_reuse(subject: Subject, found: Collection[Finding]) -> Iterator[Findin
     refused = any(finding.severity is Severity.ERROR for finding in found)
     if layout.format != "ggsq" or layout.writer == IK or refused:
         return
-    older = any(finding.code == "swa.count" for finding in found)  # more than the window is there
+    # more than the window is there
+    older = any(finding.code in ("swa.count", "cells.window-anchor") for finding in found)
     recurrent, swa, attention = (
         subject.section(kind) for kind in ("recurrent", "swa", "attention")
     )
