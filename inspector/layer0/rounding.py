@@ -8,7 +8,6 @@ ggml/src/iqk/iqk_quantize.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 
@@ -143,21 +142,3 @@ def multiplied(numbers: Floats, kind: GgmlType, way: Way) -> Floats:
     if way is Way.CPU and kind.block_elements == LARGE_BLOCK:
         return _in_blocks(numbers, LARGE_BLOCK, _q8_k)
     return _in_blocks(numbers, BLOCK, _q8_0)
-
-
-@cache
-def hadamard_matrix(size: int) -> Floats:
-    """Sylvester's orthonormal matrix; its own inverse."""
-    matrix: Floats = np.ones((1, 1), np.float32)
-    while len(matrix) < size:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return matrix / np.float32(np.sqrt(size))
-
-
-def turned(numbers: Floats, size: int) -> Floats:
-    """Consecutive groups of `size` along the last axis times the matrix; unchanged for 0."""
-    if not size:
-        return numbers
-    groups = numbers.reshape(*numbers.shape[:-1], -1, size)
-    found: Floats = groups @ hadamard_matrix(size)
-    return found.reshape(numbers.shape)

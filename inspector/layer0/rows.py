@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from formats.ggml_types import GgmlType
 from inspector.layer0.projection import WAYS, Part
 from inspector.layer0.rope import Rope
-from inspector.layer0.rounding import as_stored, turned
+from inspector.layer0.rounding import as_stored
 from inspector.layer0.side import AGREES, DISTINCT, OTHER, SINGLE, Side
 from inspector.layer0.stored import Sample
 from inspector.numbers import Floats
+from inspector.rotation import rotate
 from inspector.sections import Block
 
 
@@ -64,7 +65,7 @@ class Rows:
             return None
         whole = best.rotation and predicted.shape[-1] % best.rotation == 0
         rotation = best.rotation if whole else 0
-        exact = turned(predicted[best.way], rotation)
+        exact = rotate(predicted[best.way], rotation)
         lost = np.linalg.norm(as_stored(exact, self.kind) - exact, axis=-1) / apart[best.way]
         known = np.isfinite(lost)
         off, lost_here = np.median(best.errors, axis=1), np.median(lost, axis=1)
@@ -90,7 +91,7 @@ class Rows:
     def _fit(self, predicted: Floats, apart: Floats) -> _Fit | None:
         best: _Fit | None = None
         for rotation in self._rotations():
-            rows = turned(self.stored, rotation)[:, self.part.elements]
+            rows = rotate(self.stored, rotation)[:, self.part.elements]
             errors = np.linalg.norm(rows - predicted, axis=-1) / apart
             for way, of_way in enumerate(errors):
                 if (finite := np.isfinite(of_way)).any():
@@ -136,7 +137,7 @@ class Rows:
     def multiple(self, rope: Rope, rotation: int) -> float:
         """How many times as large as computed the turned elements are, the median over rows."""
         predicted = self._placed(self.computed, rope)[0]
-        rows = turned(self.stored, rotation)[:, self.part.elements]
+        rows = rotate(self.stored, rotation)[:, self.part.elements]
         at = slice(self.part.rope_at, self.part.rope_at + rope.n_rot)
         products = (rows[..., at] * predicted[..., at]).sum(axis=-1)
         squares = (predicted[..., at] ** 2).sum(axis=-1)

@@ -1,9 +1,8 @@
-"""Quantization against the C code of real builds, and against the caches that their servers save."""
+"""Quantization against the C code of real builds, and the caches that their servers save."""
 
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import Any
 
 import numpy as np

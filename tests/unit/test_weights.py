@@ -12,11 +12,11 @@ import pytest
 
 from formats.ggml_types import TYPES
 from formats.gguf import TENSOR_TYPES
-from inspector.layer0.rounding import as_stored, hadamard_matrix, multiplied, turned
+from inspector.layer0.rounding import as_stored, multiplied
 from inspector.layer0.side import Way
 from inspector.layer0.weights import K_QUANTS, NotTestable, dequantize
 from inspector.numbers import READABLE
-from tests.support.first_layer import decoded, encoded, hadamard
+from tests.support.first_layer import decoded, encoded
 
 BY_NAME = {kind.name: kind for kind in (*TYPES, *TENSOR_TYPES.values())}
 
@@ -167,15 +167,3 @@ def test_what_weights_are_multiplied_by() -> None:
         codes = block / (peak / -127)
         np.testing.assert_allclose(codes, np.rint(codes), atol=1e-3)
         assert codes.min() == pytest.approx(-127, abs=1e-3)
-
-
-@pytest.mark.parametrize("size", [0, 32, 64])
-def test_a_rotation_is_its_own_inverse(size: int) -> None:
-    found = turned(NUMBERS, size)
-    slow = [hadamard(row, size) if size else row for row in NUMBERS.reshape(-1, 64)]
-    np.testing.assert_allclose(found.reshape(-1, 64), slow, atol=1e-5)
-    np.testing.assert_allclose(turned(found, size), NUMBERS, atol=1e-5)
-    if size:
-        np.testing.assert_allclose(
-            hadamard_matrix(size) @ hadamard_matrix(size), np.eye(size), atol=1e-6
-        )
