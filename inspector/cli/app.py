@@ -9,6 +9,7 @@ from inspector.cli.explain import explain
 from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
+from inspector.cli.tokens import tokens
 
 app = typer.Typer(
     name="slotscope",
@@ -39,6 +40,7 @@ def _root(
 
 app.command(cls=InspectCommand)(inspect)
 app.command()(check)
+app.command()(tokens)
 app.command()(geometry)
 app.command()(layouts)
 app.command()(explain)

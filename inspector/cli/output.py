@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from inspector.cli.exits import USAGE
 from inspector.render.escape import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+_Data = TypeVar("_Data", str, bytes)
 
 _WIDTH = 80
 """Columns of what is no terminal."""
@@ -39,6 +41,12 @@ def document(text: str) -> None:
     _write(text + "\n")
 
 
+def exactly(text: str) -> None:
+    """Print a text as it is, in UTF-8 and with nothing added: to a pipe or into a file."""
+    if sys.stdout is not None:
+        _deliver(sys.stdout.buffer.write, text.encode())
+
+
 def complain(message: str) -> None:
     """Say on standard error what could not be done."""
     print(f"slotscope: {printable(message)}", file=sys.stderr)
@@ -62,8 +70,12 @@ def _write(text: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     if not encoding.lower().startswith("utf") or os.environ.get("LC_ALL") in ("C", "POSIX"):
         text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+    _deliver(sys.stdout.write, text)
+
+
+def _deliver(write: Callable[[_Data], object], data: _Data) -> None:
     try:
-        sys.stdout.write(text)
+        write(data)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: go on quietly, for the exit code
         _into_nothing()
