@@ -6,21 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inspector.checks import in_order
 from inspector.checks import target as _codes  # noqa: F401 - registers the codes
 from inspector.findings import Finding
 from inspector.identity import Identity, judge
 from inspector.loader import Outcome
+from inspector.prompt import Outcome as Answer
+from inspector.prompt import Prediction, Request, usual
 from inspector.report import Report, examined
 from inspector.restore import Restore, restore
-from inspector.restored import restored
-from inspector.reuse import Outcome as Answer
-from inspector.reuse import Prediction, Request, conditions, follow_up, predictions, usual
 from inspector.servers import carriers
-from inspector.slot import Slot
 from inspector.span import Span
 from inspector.target import Target
+
+if TYPE_CHECKING:
+    from inspector.slot import Slot
 
 _ANSWERED_ELSEWHERE = ("reuse.", "model.")
 """Findings about servers in general, which the verdict for one server replaces."""
@@ -94,11 +96,11 @@ def checked(
         BadRequest: for a prompt that shares more tokens than the file has.
     """
     with examined(path, model=target.memory) as report:
-        asked = [*requests, *([_shared_with(report, ids)] if ids is not None else [])]
-        yield _check(report, target, tuple(asked), then)
+        asked = [*requests, *([shared_with(report, ids)] if ids is not None else [])]
+        yield check_of(report, target, tuple(asked), then)
 
 
-def _shared_with(report: Report, ids: Sequence[int]) -> Request:
+def shared_with(report: Report, ids: Sequence[int]) -> Request:
     import numpy as np
 
     held = report.tokens.ids if report.tokens is not None else np.zeros(0, np.int64)
@@ -107,7 +109,7 @@ def _shared_with(report: Report, ids: Sequence[int]) -> Request:
     return Request(int(differs[0]) if len(differs) else n, len(ids))
 
 
-def _check(
+def check_of(
     report: Report, target: Target, requests: tuple[Request, ...], then: Request | None
 ) -> Check:
     held = report.tokens.count if report.tokens is not None else 0
@@ -117,7 +119,7 @@ def _check(
     writer = report.identification.writer
     identity = judge(report.source, report.sections, report.tokens, target.model, writer=writer)
     report = _dated(report, identity)
-    outcome = restore(report, target, rotated=_rotated(report, identity))
+    outcome = restore(report, target, rotated=rotated_rows(report, identity))
     reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
     assumed = (*target.assumed, *outcome.assumed)
     findings = in_order(
@@ -139,7 +141,7 @@ def _dated(report: Report, identity: Identity) -> Report:
     return replace(report, identification=replace(report.identification, builds=builds))
 
 
-def _rotated(report: Report, identity: Identity) -> bool | None:
+def rotated_rows(report: Report, identity: Identity) -> bool | None:
     """Whether quantized rows were found to be rotated; None if none were recognised."""
     section = next((part for part in report.sections if part.k), None)
     found = set()
@@ -167,24 +169,38 @@ def _reuse(
 ) -> tuple[tuple[Next, ...], tuple[str, ...]]:
     held = report.tokens.count if report.tokens is not None else 0
     named = [("", request) for request in requests] or list(usual(held).items())
-    slot = restored(report, target)
-    if outcome.outcome is Outcome.ACCEPTS and isinstance(slot, Slot):
-        found = predictions(report, target, tuple(request for _, request in named))
-        assert not isinstance(found, str)
-        answers = []
-        for (name, request), one in zip(named, found, strict=True):
-            after = None if then is None else follow_up(slot, target, request, then)
-            answers.append(Next(name, one, after))
-        return tuple(answers), conditions(slot, target)
     if outcome.outcome is Outcome.REFUSES:
         how, reused, why = Answer.REUSES, 0, "the restore is refused"
     elif outcome.outcome is Outcome.ABORTS:
         how, reused, why = Answer.UNKNOWN, None, "the server dies before"
     else:
+        from inspector.restored import restored
+
+        slot = restored(report, target)
+        if outcome.outcome is Outcome.ACCEPTS and not isinstance(slot, str):
+            return _answers(report, target, slot, named, then)
         how, reused, why = Answer.UNKNOWN, None, slot if isinstance(slot, str) else outcome.message
     nothing = [(name, Prediction(r, how, reused, None, "", why)) for name, r in named]
     after = None if then is None else Prediction(then, Answer.UNKNOWN, None, None, "", why)
     return tuple(Next(name, found, after) for name, found in nothing), ()
+
+
+def _answers(
+    report: Report,
+    target: Target,
+    slot: Slot,
+    named: Sequence[tuple[str, Request]],
+    then: Request | None,
+) -> tuple[tuple[Next, ...], tuple[str, ...]]:
+    from inspector.reuse import conditions, follow_up, predictions
+
+    found = predictions(report, target, tuple(request for _, request in named))
+    assert not isinstance(found, str)
+    answers = []
+    for (name, request), one in zip(named, found, strict=True):
+        after = None if then is None else follow_up(slot, target, request, then)
+        answers.append(Next(name, one, after))
+    return tuple(answers), conditions(slot, target)
 
 
 def _of_the_file(
@@ -199,7 +215,7 @@ def _of_the_file(
     answered: tuple[str, ...] = ()
     if outcome.outcome is not Outcome.UNKNOWN:
         answered = _ANSWERED_ELSEWHERE
-    if _rotated(report, identity) is not None or target.build.has("rotation-words"):
+    if rotated_rows(report, identity) is not None or target.build.has("rotation-words"):
         answered = (*answered, "rotation.unrecorded")
     for finding in report.findings:
         if finding.code.startswith(answered):

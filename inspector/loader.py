@@ -12,13 +12,16 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from inspector.expectation import SectionExpectation
 from inspector.findings import Finding
 from inspector.servers import Build
 from inspector.source import Source
 from inspector.span import Span
 from inspector.target import cache_type
+
+if TYPE_CHECKING:
+    from inspector.expectation import SectionExpectation
 
 HUGE = 1 << 26
 """Cells for which a build that allocates before it checks needs more than a gigabyte."""

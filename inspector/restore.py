@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from formats.ggml_types import IK
 from inspector.builds import build_number
 from inspector.checks import target as _codes  # noqa: F401 - registers the codes
-from inspector.expectation import SectionExpectation, expected_state
 from inspector.findings import Finding, Severity
-from inspector.gguf import Array
 from inspector.loader import Ended, Loader, Outcome, Own
 from inspector.loader_ik import IkLoader
 from inspector.node import Node
 from inspector.report import Report
-from inspector.restored import takes_list
 from inspector.sections import Block, Section
 from inspector.servers import ggsq_version
 from inspector.source import Source
 from inspector.span import Span
 from inspector.target import FlashAttention, Target, cache_type
+
+if TYPE_CHECKING:
+    from inspector.expectation import SectionExpectation
 
 _MODEL = frozenset({"model"})
 _REFUSED = "Unable to restore slot: {}"
@@ -149,6 +150,8 @@ def _own(report: Report, target: Target, assumed: list[str]) -> Own | str | None
     Returns:
         They; or why they are not known; or None where the file's own writer is sure to take it.
     """
+    from inspector.expectation import expected_state
+
     if not target.said - _MODEL:
         target = _as_saved(report, target)
         assumed.append("cache types, flash attention, slots: those that the file was saved with")
@@ -199,6 +202,8 @@ def _type_of(blocks: tuple[Block, ...], target: Target, otherwise: str) -> str:
 
 def _stored(section: Section, target: Target) -> SectionExpectation:
     """A section as the file has it, for a model that nobody named."""
+    from inspector.expectation import SectionExpectation
+
     recurrent = section.kind == "recurrent"
     k, v = (section.r, section.s) if recurrent else (section.k, section.v)
     count = max(1, len(section.streams))
@@ -257,7 +262,11 @@ def _tokens(report: Report, target: Target) -> None:
 
 def _fallback(report: Report, target: Target) -> None:
     """What one commit of a fork does where it finds no checkpoints."""
-    if target.build.has("tip-fallback-crashes") and not takes_list(report, target):
+    if not target.build.has("tip-fallback-crashes"):
+        return
+    from inspector.restored import takes_list
+
+    if not takes_list(report, target):
         message = f"{target.build.label} finds no checkpoint list that it takes"
         end = Span(report.size, report.size)
         finding = Finding("target.fallback-aborts", "", end, message, "a .ckpt companion", "none")
@@ -282,6 +291,8 @@ def _n_vocab(target: Target) -> int | None:
     """Entries of the model's vocabulary."""
     if target.model is None:
         return None
+    from inspector.gguf import Array
+
     listed = target.model.metadata.get("tokenizer.ggml.tokens")
     if isinstance(listed, Array):
         return listed.count
@@ -318,6 +329,8 @@ def _rotated_otherwise(report: Report, target: Target, rotated: bool | None) -> 
     """Quantized rows of a file that does not say whether they are rotated."""
     if target.build.has("rotation-words") or target.build.server == IK or not _divisible(report):
         return
+    from inspector.expectation import expected_state
+
     since, until = _written(report)
     if rotated is None and (until < _ROTATION or since >= _ROTATION):
         rotated = since >= _ROTATION

@@ -7,14 +7,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats.ggml_types import IK, TYPES, UPSTREAM, GgmlType
 from inspector.command import BadCommand, Command, parsed
-from inspector.geometry import MemoryExpectation, memory_of
-from inspector.gguf import ModelFile, Unusable, read_model
 from inspector.servers import Build, build_named
 from inspector.source import Unreadable, opened
+
+if TYPE_CHECKING:
+    from inspector.geometry import MemoryExpectation
+    from inspector.gguf import ModelFile
 
 
 class BadTarget(Exception):
@@ -224,6 +226,9 @@ def _name(path: str) -> str:
 
 
 def _with_model(target: Target, stack: ExitStack, path: Path) -> Target:
+    from inspector.geometry import memory_of
+    from inspector.gguf import Unusable, read_model
+
     try:
         source = stack.enter_context(opened(path))
     except (Unreadable, ValueError) as error:  # a ValueError for names that no file can have

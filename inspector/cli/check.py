@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inspector.check import Check
-    from inspector.reuse import Request
+    from inspector.prompt import Request
 
 _PROMPT = re.compile(r"([0-9]{1,12})/([0-9]{1,12})")
 _MOST_BYTES = 1 << 24
@@ -132,7 +132,7 @@ def _code(found: Check, limit: int) -> int:
 
 
 def _request(words: str, option: str) -> Request:
-    from inspector.reuse import Request
+    from inspector.prompt import Request
 
     match = _PROMPT.fullmatch(words)
     shared, total = map(int, match.groups()) if match is not None else (0, 0)

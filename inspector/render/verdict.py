@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from inspector.check import Check
-    from inspector.reuse import Prediction
+    from inspector.prompt import Prediction
     from inspector.target import Target
 
 _STYLES = {

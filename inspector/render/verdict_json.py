@@ -9,7 +9,7 @@ from inspector.render.as_json import finding_dict, identity
 
 if TYPE_CHECKING:
     from inspector.check import Check, Next
-    from inspector.reuse import Prediction
+    from inspector.prompt import Prediction
 
 SCHEMA = "slotscope.check/1"
 
