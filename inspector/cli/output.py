@@ -18,7 +18,7 @@ _Data = TypeVar("_Data", str, bytes)
 _WIDTH = 80
 """Columns of what is no terminal."""
 
-_ASCII = str.maketrans("│░·…\N{MULTIPLICATION SIGN}≠≥≤", "|:-~x!><")
+_ASCII = str.maketrans("│░·…\N{MULTIPLICATION SIGN}≠≥≤▁▂▃▄▅▆▇█", "|:-~x!><_.-=+*%#")
 """What is drawn instead, character for character, where only ASCII can be."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -36,7 +38,12 @@ _LABEL = 8
 _MOST_ALIKE = 3
 """Findings of one code that are shown in full."""
 _MOST_CHECKPOINTS = 12
+_MOST_STREAMS = 8
 _MOST_FACTS = 12
+_BARS = 40
+"""Bars of one line."""
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_NOT_FINITE = "!"
 _SHORTEST_NAME = 20
 _LONGEST_VALUE = 80
 _NAMES = {
@@ -176,10 +183,19 @@ def _stored(section: Section) -> Text:
     if section.v_trans == 1 and section.v:
         lines.append("V transposed (flash attention off)")
     if section.n_stream > 1:
-        lines.append(f"in {len(section.tables)} of {counted(section.n_stream, 'stream')}")
+        lines.append(_streams(section))
     if section.cell_ext in _EXTENSIONS:
         lines.append(_EXTENSIONS[section.cell_ext])
     return Text("\n").join(text(line) for line in lines)
+
+
+def _streams(section: Section) -> str:
+    """Which streams have cells, if there are few."""
+    if section.n_stream > _MOST_STREAMS:
+        return f"in {len(section.tables)} of {counted(section.n_stream, 'stream')}"
+    cells = dict(zip(section.streams, map(len, section.tables), strict=True))
+    of_each = (f"{cells.get(stream, 0):,}" for stream in range(section.n_stream))
+    return f"{section.n_stream} streams, cells {', '.join(of_each)}"
 
 
 def _rows(label: str, blocks: Sequence[Block]) -> Iterator[str]:
@@ -290,6 +306,8 @@ def _statistics(report: Report) -> Iterator[RenderableType]:
     """What the stored numbers are like, for reports that have read them."""
     if not report.statistics:
         return
+    yield from _norms(report)
+    yield Text()
     names = ("numbers of", "type", "root mean square", "zero rows", "not finite")
     table = columns(*names, numbers=names[2:])
     for one in report.statistics:
@@ -301,6 +319,43 @@ def _statistics(report: Report) -> Iterator[RenderableType]:
             f"{one.non_finite:,}",
         )
     yield table
+
+
+def _norms(report: Report) -> Iterator[RenderableType]:
+    """A row of bars for each kind of block: root mean square by layer, to the largest of them."""
+    rms = {one.block.path: one.rms for one in report.statistics}
+    rows: dict[str, list[float]] = {}
+    for section in report.sections:
+        for block in section.blocks:
+            if block.path in rms:
+                rows.setdefault(_row(section, block), []).append(rms[block.path])
+    room = max(map(len, rows)) + 2
+    yield text(("norms by layer, to the largest of each row", QUIET))
+    for label, norms in rows.items():
+        most = max(filter(math.isfinite, norms), default=0.0)
+        bars = "".join(_bar(norm, most) for norm in norms)
+        for at in range(0, len(bars), _BARS):
+            line = bars[at : at + _BARS]
+            scale = f"  up to {most:.4g}" if at + _BARS >= len(bars) and most else ""
+            head = "" if at else label
+            yield text((head.ljust(room), STRONG), line, (scale, QUIET))
+
+
+def _row(section: Section, block: Block) -> str:
+    """What the bars of a kind of block are called: `attn K`, of several streams `attn 1 K`."""
+    if section.kind == "dsv4":
+        return f"{section.path} {block.path.rpartition('.')[2]}"
+    letter = next(one for one in "kvrs" if block in getattr(section, one))
+    stream = re.search(r"streams\[(\d+)\]", block.path) if len(section.tables) > 1 else None
+    return " ".join([section.path, *(stream.groups() if stream else ()), letter.upper()])
+
+
+def _bar(rms: float, most: float) -> str:
+    """An eighth of the height for every eighth of the largest; the lowest for zero."""
+    if not math.isfinite(rms):
+        return _NOT_FINITE
+    steps = len(_HEIGHTS) - 1
+    return _HEIGHTS[min(steps, round(rms / most * steps))] if most else _HEIGHTS[0]
 
 
 def findings_part(findings: Sequence[Finding]) -> Iterator[RenderableType]:
