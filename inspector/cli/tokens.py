@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,8 @@ def tokens(
 
     Exit code 1 says that ids are missing or cannot be trusted: those that are there are printed.
     """
+    from json import dumps
+
     from inspector.report import examined
     from inspector.salvage import text_of, token_list
     from inspector.source import Unreadable
@@ -113,6 +114,8 @@ def _say(file: Path, report: Report, found: TokenList, words: Vocabulary | None)
 
 def _request(file: Path, found: TokenList, text: str | None, slot: int) -> bool:
     """Print the request; False if there can be none."""
+    from json import dumps
+
     ids = found.tokens.ids.tolist()
     if not ids:
         return False
