@@ -28,14 +28,16 @@ def rotate(numbers: Floats, size: int) -> Floats:
     """Consecutive groups of `size` along the last axis times the matrix; unchanged for 0.
 
     A large matrix is a Kronecker product of two small ones, which are multiplied one by one:
-    several times as fast, and rounded less.
+    several times as fast, and rounded less. Each line is a product of its own, too small for BLAS to
+    divide among threads, which would wait for each other on a busy machine.
     """
     if not size:
         return numbers
     outer = size // FACTOR if size > 2 * FACTOR else 1
     inner = size // outer
+    lines = numbers.reshape(-1, numbers.shape[-1] // inner, inner)
     with np.errstate(all="ignore"):  # infinities and NaN spread over their group
-        found: Floats = numbers.reshape(-1, inner) @ hadamard_matrix(inner)
+        found: Floats = lines @ hadamard_matrix(inner)
         if outer > 1:
             found = hadamard_matrix(outer) @ found.reshape(-1, outer, inner)
     return found.reshape(numbers.shape)

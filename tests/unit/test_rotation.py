@@ -30,6 +30,7 @@ def test_the_matrix_is_orthonormal_and_symmetric(size: int) -> None:
 
 def test_nothing_is_rotated_by_0() -> None:
     assert rotate(NUMBERS, 0) is NUMBERS
+    assert rotate(NUMBERS[:0], 64).shape == (0, 2, 512)
 
 
 @pytest.mark.parametrize("size", [64, 256])
