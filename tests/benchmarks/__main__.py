@@ -10,11 +10,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from json import dumps
 from pathlib import Path
 
+import numpy as np
+
+from formats.ggml_types import TYPES
+from inspector.numbers import dequantize
+from inspector.quantize import WRITABLE, quantize
 from inspector.render.as_json import to_dict
 from inspector.report import examined
+from inspector.rotation import rotate
+from inspector.transpose import chunks_transposed
 from tests.support.large import large_slot
 from tests.support.writer import (
     DIALECTS,
@@ -64,6 +73,50 @@ def files_per_second() -> float:
     return len(files) / (time.process_time() - before)
 
 
+def within(run: Callable[[], object]) -> float:
+    """Processor time of a call in this process, the best of several runs."""
+
+    def once() -> float:
+        before = time.process_time()
+        run()
+        return time.process_time() - before
+
+    return min(once() for _ in range(RUNS))
+
+
+def report_numerics() -> None:
+    """What it costs to write a cache anew: f16 of 8192 cells and 1024 channels, 1 MiB at a time."""
+    kinds = {kind.name: kind for kind in TYPES}
+    n_cells, n_channels, step = 8192, 1024, 1 << 20
+    numbers = np.random.default_rng(1).normal(0, 1, (n_cells, n_channels)).astype(np.float32)
+    stored = quantize(numbers, kinds["f16"]).tobytes()
+    pieces = [stored[at : at + step] for at in range(0, len(stored), step)]
+    halves = kinds["f16"]
+
+    def requantized(name: str, size: int = 0) -> None:
+        for piece in pieces:
+            quantize(rotate(dequantize(piece, halves, n_channels), size), kinds[name])
+
+    def transposed(*, to_rows: bool) -> None:
+        def read_at(offset: int, size: int) -> bytes:
+            return stored[offset : offset + size]
+
+        for _ in chunks_transposed(read_at, 0, n_cells, n_channels, 2, to_rows=to_rows):
+            pass
+
+    copied = within(lambda: [bytearray(piece) for piece in pieces])
+    tasks: dict[str, Callable[[], None]] = {
+        **{f"f16 to {name}": partial(requantized, name) for name in sorted(WRITABLE)},
+        "f16 to q8_0, rotated by 128": partial(requantized, "q8_0", 128),
+        "values by channel to by cell": partial(transposed, to_rows=True),
+        "values by cell to by channel": partial(transposed, to_rows=False),
+    }
+    for what, task in tasks.items():
+        took = within(task)
+        speed, ratio = len(stored) / took / 1e6, took / copied
+        print(f"{what}: {speed:.0f} MB/s (aim: 150), {ratio:.0f} times a copy of the f16")
+
+
 def main() -> None:
     python = sys.executable
     libraries = seconds(python, "-c", "import construct, numpy, typer, rich")
@@ -84,6 +137,7 @@ def main() -> None:
         deep -= seconds(python, *MAIN, "inspect", str(noise))
         speed = seconds("sha256sum", str(noise)) / deep
         report("reading tensors, speed", "sha256sum", speed, 0.5)
+    report_numerics()
     print(f"reports in one process: {files_per_second():.0f} files a second")
 
 
