@@ -28,8 +28,8 @@ def rotate(numbers: Floats, size: int) -> Floats:
     """Consecutive groups of `size` along the last axis times the matrix; unchanged for 0.
 
     A large matrix is a Kronecker product of two small ones, which are multiplied one by one:
-    several times as fast, and rounded less. Each line is a product of its own, too small for BLAS to
-    divide among threads, which would wait for each other on a busy machine.
+    several times as fast, and rounded less. Each line is a product of its own, too small to be
+    divided among threads, which wait for each other on a busy machine.
     """
     if not size:
         return numbers
