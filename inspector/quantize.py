@@ -190,8 +190,11 @@ def _inverse(d: Floats) -> Floats:
 
 
 def _one_by_one(terms: Floats) -> Floats:
-    """Sums of lines, added in order as the C code does, for another order rounds otherwise."""
-    return np.add.accumulate(terms, axis=1)[:, -1:]
+    """Sums of lines, added in order as the C code does: another order rounds otherwise."""
+    found = terms[:, :1].copy()
+    for j in range(1, terms.shape[1]):
+        found += terms[:, j : j + 1]
+    return found
 
 
 def _words(blocks: Bytes, code: str, start: int = 0) -> NDArray[Any]:
