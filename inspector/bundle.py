@@ -71,6 +71,7 @@ class File:
         link: whether the name is a symbolic link.
         n_links: names that the file itself has.
         identity: device and inode; equal for two names of one file.
+        target: what the link says; empty without one.
     """
 
     path: Path
@@ -80,6 +81,7 @@ class File:
     link: bool
     n_links: int
     identity: tuple[int, int]
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +156,11 @@ def looked_into(companions: tuple[Companion, ...]) -> Iterator[tuple[Beside, ...
             if companion.role not in _NOT_OPENED:
                 with suppress(Unreadable):
                     source = stack.enter_context(opened(companion.file.path))
-                    found.append(_beside(companion, source))
+                    found.append(look_into(companion, source))
         yield tuple(found)
 
 
-def _beside(companion: Companion, source: Source) -> Beside:
+def look_into(companion: Companion, source: Source) -> Beside:
     if companion.role is Role.TOKENS:
         from inspector.containers import ik_tokens
 
@@ -221,6 +223,7 @@ def _file(path: Path) -> File | None:
     """What the directory shows of a regular file; None if there is none, or we may not know."""
     try:
         status, own = path.stat(), path.lstat()
+        target = str(path.readlink()) if stat.S_ISLNK(own.st_mode) else ""
     except (OSError, ValueError):  # a ValueError for a name with a zero byte
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -233,4 +236,5 @@ def _file(path: Path) -> File | None:
         link=stat.S_ISLNK(own.st_mode),
         n_links=status.st_nlink,
         identity=(status.st_dev, status.st_ino),
+        target=target,
     )

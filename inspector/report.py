@@ -13,7 +13,7 @@ from inspector.builds import Interval
 from inspector.bundle import Beside, Bundle, bundle, looked_into
 from inspector.checks import findings_of, in_order
 from inspector.checks.containers import check_container
-from inspector.checks.envelope import unrecognised
+from inspector.checks.envelope import check_link, unrecognised
 from inspector.checks.ik import check_ik
 from inspector.checks.reuse import check_reuse
 from inspector.checks.subject import Subject
@@ -115,7 +115,11 @@ def report_of(
         around.subject.name, source.size, identification, reading, parts, tokens, model
     )
     report = Report(source, around, identification, sections=parts, tokens=tokens, beside=beside)
-    found = [*findings_of(subject), *check_ik(subject, source)]
+    found = [
+        *findings_of(subject),
+        *check_ik(subject, source),
+        *check_link(subject, around.subject),
+    ]
     if subject.section("swa") is not None:
         from inspector.checks.anchor import check_anchor
 

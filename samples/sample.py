@@ -50,6 +50,7 @@ class Sample:
         findings: everything that is found in it.
         folder: `intact`, or `damaged` for one that stands for a code.
         called: the name that it must have for that to be found; empty if any will do.
+        link: the name that it must be a symbolic link to; empty for none.
         model: the model of `samples/models` that it is held against; empty for none.
         deep: whether the finding is only seen by who reads the stored numbers.
     """
@@ -62,6 +63,7 @@ class Sample:
     findings: tuple[Expected, ...] = ()
     folder: str = "intact"
     called: str = ""
+    link: str = ""
     model: str = ""
     deep: bool = False
 
@@ -84,6 +86,8 @@ class Sample:
         yield 'licence = "CC0-1.0"'
         if self.called:
             yield f'called = "{self.called}"'
+        if self.link:
+            yield f'link = "{self.link}"'
         if self.model:
             yield f'model = "{self.model}"'
         if self.deep:

@@ -100,6 +100,9 @@ def wrong_heads() -> Iterator[Sample]:
     about = "A state that was saved through a symbolic link to a model."
     name, whole = "file.named-like-a-model", (0, len(plain.data))
     yield replace(spoilt(layout, name, about, plain, whole), called="model.gguf")
+    about = "A state whose name is a symbolic link."
+    linked = spoilt(layout, "file.symlink", about, plain, whole)
+    yield replace(linked, link="elsewhere.bin")
     about = "A slot file of a machine that writes the high byte first."
     yield spoilt(layout, "file.big-endian", about, swapped(plain), (0, 4))
     about = "The first 64 bytes never reached the disk."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from formats.layouts import all_layouts
+from inspector.bundle import File
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import Node
@@ -45,6 +46,16 @@ register(
         "a server that loads it as a model fails; the model that had this name may be gone",
         RemedyKind.NONE,
         "a save that followed a symbolic link in the slot folder does this",
+        "llama.cpp issue #26315",
+    ),
+    Code(
+        "file.symlink",
+        Severity.NOTE,
+        "The name of a state is a symbolic link",
+        "a save under this name empties and overwrites the file that the link points to, wherever "
+        "it is, and reports success",
+        RemedyKind.NONE,
+        "put the file itself there, if nobody meant it to be elsewhere",
         "llama.cpp issue #26315",
     ),
     Code(
@@ -140,7 +151,8 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "file.named-like-a-model",
             "",
             root.span,
-            f"the name ends in .gguf, the contents are those of a {layout.title}",
+            f"the name ends in .gguf, the contents are those of a {layout.title}; a save overwrote "
+            "the model, or was given such a name",
             "GGUF",
             layout.format,
         )
@@ -177,6 +189,20 @@ def check_envelope(subject: Subject) -> Iterator[Finding]:
             "values, unless the model has latent attention",
             "no V blocks",
         )
+
+
+def check_link(subject: Subject, file: File) -> Iterator[Finding]:
+    """Whether the name of a state or of a list of checkpoints stands for another file."""
+    if not file.link or subject.reading.layout.format == "gguf":
+        return
+    yield Finding(
+        "file.symlink",
+        "",
+        Span(0, file.size),
+        f"{file.name} is a symbolic link to {file.target}",
+        "a file of that name",
+        f"a link to {file.target}",
+    )
 
 
 def _characters(magic: Node) -> str:

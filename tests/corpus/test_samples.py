@@ -1,8 +1,9 @@
 """Every sample against its card.
 
 Samples are looked at as copies, since what is found may depend on names and on times of change,
-which a checkout does not keep. A card says so: `called` is the name that a sample must have, and
-`seconds_older` how much earlier a companion was written.
+which a checkout does not keep. A card says so: `called` is the name that a sample must have, `link`
+that of the file it must be a symbolic link to, and `seconds_older` how much earlier a companion was
+written.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ def laid_out(card: Path, folder: Path) -> Path:
     path = folder / told(card).get("called", sample(card).name)
     for one in parts(card):
         copy = path.with_name(path.name + one["suffix"])
+        if not one["suffix"] and "link" in one:
+            copy.symlink_to(one["link"])
         copy.write_bytes(sample(card, one["suffix"]).read_bytes())
         saved = SAVED - one.get("seconds_older", 0)
         os.utime(copy, (saved, saved))

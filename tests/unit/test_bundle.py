@@ -187,3 +187,10 @@ def test_positions_of_a_shifted_prompt_count_its_tokens(tmp_path: Path) -> None:
 def test_hash_is_the_standard_one() -> None:
     assert fnv1a(b"state") == 0xEE63AAAD45B1B116
     assert fnv1a(b"state", 1469598103934665603) == 0x78EE236DF07E8E94
+
+
+def test_what_a_link_says_is_kept_as_it_is(tmp_path: Path) -> None:
+    touch(tmp_path / "elsewhere", 5)
+    (tmp_path / "slot.bin").symlink_to("elsewhere")
+    assert bundle(tmp_path / "slot.bin").subject.target == "elsewhere"
+    assert bundle(tmp_path / "elsewhere").subject.target == ""
