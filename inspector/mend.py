@@ -55,26 +55,31 @@ class Mend:
 
 
 class Patched(Source):
-    """A source in which one word reads as something else. The file is not touched."""
+    """A source in which one word reads as something else. The file is not touched.
+
+    Attributes:
+        of: the source as it is.
+        mend: the word.
+    """
 
     def __init__(self, source: Source, mend: Mend) -> None:
-        self._of = source
-        self._mend = mend
+        self.of = source
+        self.mend = mend
         self.name, self.size = source.name, source.size
 
     @property
     def bytes_read(self) -> int:
         """What was read from the system so far."""
-        return self._of.bytes_read
+        return self.of.bytes_read
 
     @bytes_read.setter
     def bytes_read(self, value: int) -> None:
-        self._of.bytes_read = value
+        self.of.bytes_read = value
 
     def read_at(self, offset: int, size: int) -> bytes:
         """As the source reads, with the word replaced."""
-        data = self._of.read_at(offset, size)
-        span, patch = self._mend.span, self._mend.data
+        data = self.of.read_at(offset, size)
+        span, patch = self.mend.span, self.mend.data
         first, last = max(offset, span.start), min(offset + len(data), span.stop)
         if first >= last:
             return data

@@ -62,7 +62,7 @@ def restore(report: Report, target: Target, *, rotated: bool | None = None) -> R
         return _undecided(report, f"{target.build.label} knows no slot files", assumed)
     try:
         _envelope(source, report, target)
-        own = _own(report, target, assumed)
+        own = own_caches(report, target, assumed)
         if isinstance(own, str):
             return _undecided(report, own, assumed)
         if own is not None:
@@ -144,7 +144,7 @@ def _payload(source: Source, report: Report) -> Span:
     return Span(min(_HEAD_BYTES + 4 * words, report.size), report.size)
 
 
-def _own(report: Report, target: Target, assumed: list[str]) -> Own | str | None:
+def own_caches(report: Report, target: Target, assumed: list[str]) -> Own | str | None:
     """The server's caches: by its model, or by the file itself where no model is named.
 
     Returns:

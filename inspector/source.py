@@ -22,10 +22,11 @@ class Source:
         name: the file's name as given.
         size: bytes, when it was opened.
         bytes_read: what was read from the system so far.
+        descriptor: of the open file.
     """
 
     def __init__(self, descriptor: int, name: str, size: int) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self.name = name
         self.size = size
         self.bytes_read = 0
@@ -44,9 +45,14 @@ class Source:
 
     def _pread(self, offset: int, size: int) -> bytes:
         try:
-            return os.pread(self._descriptor, size, offset)
+            return os.pread(self.descriptor, size, offset)
         except OSError as error:
             raise Unreadable(f"{error.strerror} at 0x{offset:x}") from error
+
+    def stamp(self) -> tuple[int, int]:
+        """Bytes, and the time of the last change in nanoseconds; equal while nobody writes."""
+        status = os.fstat(self.descriptor)
+        return status.st_size, status.st_mtime_ns
 
     def whole(self) -> Span:
         """The whole file."""

@@ -9,6 +9,7 @@ from inspector.cli.explain import explain
 from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
+from inspector.cli.repair import repair
 from inspector.cli.tokens import tokens
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ def _root(
 
 app.command(cls=InspectCommand)(inspect)
 app.command()(check)
+app.command()(repair)
 app.command()(tokens)
 app.command()(geometry)
 app.command()(layouts)

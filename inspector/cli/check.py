@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +11,13 @@ import typer
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, show
-from inspector.render.escape import printable
+from inspector.cli.prompts import token_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from inspector.check import Check
     from inspector.prompt import Request
 
 _PROMPT = re.compile(r"([0-9]{1,12})/([0-9]{1,12})")
-_MOST_BYTES = 1 << 24
-"""Of a prompt: more than two million tokens."""
 
 
 def check(
@@ -83,7 +78,7 @@ def check(
     limit = Severity(fail_on).rank if fail_on != "never" else -1
     requests = [_request(words, "--next") for words in next_]
     after = _request(then, "--then") if then is not None else None
-    ids = _ids(next_tokens) if next_tokens is not None else None
+    ids = token_ids(next_tokens, "--next-tokens") if next_tokens is not None else None
     environment = os.environ if env else None
     outcome, documents = SOUND, []
     try:
@@ -141,33 +136,3 @@ def _request(words: str, option: str) -> Request:
             f"{words!r} is no L/M: L tokens as saved, of M in all", param_hint=option
         )
     return Request(shared, total)
-
-
-def _ids(name: str) -> Sequence[int]:
-    """The token ids in a JSON file."""
-    from json import loads
-
-    from inspector.source import Unreadable, opened
-
-    ids, problem = None, "no JSON array of token ids"
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
-        else:
-            with opened(name) as source:
-                data = source.read_at(0, min(source.size, _MOST_BYTES + 1))
-        if len(data) > _MOST_BYTES:
-            problem = "larger than 16 MiB"
-        else:
-            ids = loads(data)
-    except Unreadable as error:
-        problem = str(error)
-    except (OSError, ValueError, RecursionError):
-        pass
-    if not isinstance(ids, list) or not ids or not all(type(one) is int for one in ids):
-        raise typer.BadParameter(f"{printable(name)}: {problem}", param_hint="--next-tokens")
-    if any(not -(1 << 31) <= one < 1 << 31 for one in ids):
-        raise typer.BadParameter(
-            f"{printable(name)}: ids beyond 32 bits", param_hint="--next-tokens"
-        )
-    return ids

@@ -1,0 +1,161 @@
+"""`slotscope repair`: a copy that works."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.output import complain, document, show
+from inspector.cli.prompts import token_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inspector.repair.draft import Options
+    from inspector.repair.plan import Plan
+
+
+def repair(
+    file: Path = typer.Argument(..., metavar="FILE", help="A state; it is never written."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="NEW", help="Where to write the copy."
+    ),
+    command: str | None = typer.Option(
+        None,
+        "--for",
+        metavar="COMMAND",
+        help='The server that will load it, as in "llama-server -m M.gguf -c 8192 -np 4".',
+    ),
+    build: str | None = typer.Option(
+        None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
+    ),
+    model: Path | None = typer.Option(
+        None, metavar="GGUF", help="Its model, in place of the one in --for."
+    ),
+    url: str | None = typer.Option(
+        None, metavar="URL", help="Ask the running server at this address what it is."
+    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only explain what would be done."),
+    only: list[str] = typer.Option([], metavar="ACTION", help="Take no other action; repeatable."),
+    skip: list[str] = typer.Option([], metavar="ACTION", help="Do not take it; repeatable."),
+    at: int | None = typer.Option(
+        None, min=1, metavar="N", help="End at token N, or at the last checkpoint before it."
+    ),
+    for_prompt: str | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="End where this prompt goes on: a JSON array of token ids; - for standard input.",
+    ),
+    to: str | None = typer.Option(
+        None, metavar="FAMILY", help="Write checkpoints as pkcl1, llcp1, sckp1, lsckpt2 …"
+    ),
+    allow_loss: bool = typer.Option(
+        False, "--allow-loss", help="Agree to the losses that are named."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
+    json: bool = typer.Option(False, "--json", help="Print one JSON document."),
+) -> None:
+    """Write a copy of FILE that its server restores, and makes the most of.
+
+    Without -o it only explains. Exit code 1 says that not all could be done.
+    """
+    from inspector.repair.apply import NotWritten
+    from inspector.repair.plan import planned
+    from inspector.repair.state import Refused
+    from inspector.source import Unreadable
+    from inspector.target import BadTarget, target_of
+
+    options = _options(only, skip, at, for_prompt, to, allow_loss)
+    named = any(word is not None for word in (command, build, model, url))
+    new = output.name if output is not None else file.name
+    code = USAGE
+    try:
+        with ExitStack() as stack:
+            target = None
+            if named:
+                target = stack.enter_context(target_of(command, build, model, url=url))
+            plan = stack.enter_context(planned(file, target, options, new))
+            blocked = bool(plan.unconfirmed) and not allow_loss
+            written = output if not dry_run and not blocked else None
+            if written is not None:
+                _write(plan, written, force=force)
+            _show(plan, file, written, as_json=json)
+            if blocked and output is not None:
+                complain("nothing is written: --allow-loss agrees to what is lost")
+            code = SOUND if plan.whole and not blocked else FINDINGS
+    except (BadTarget, NotWritten) as error:
+        complain(str(error))
+    except Unreadable as error:
+        complain(f"{file}: {error}")
+    except Refused as error:
+        complain(f"{file}: {error}")
+        code = FINDINGS
+    raise typer.Exit(code)
+
+
+def _show(plan: Plan, file: Path, written: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        from json import dumps
+
+        from inspector.render.repair_json import to_dict
+
+        document(dumps(to_dict(plan, written), indent=2))
+    else:
+        from inspector.render.repair import page
+
+        show(page(plan, str(file), written))
+
+
+def _options(
+    only: list[str],
+    skip: list[str],
+    at: int | None,
+    for_prompt: str | None,
+    to: str | None,
+    allow_loss: bool,
+) -> Options:
+    from inspector.repair.draft import Options
+    from inspector.repair.lists import BY_NAME
+    from inspector.repair.plan import NAMES
+
+    for name in (*only, *skip):
+        if name not in NAMES:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
+    if to is not None and to not in BY_NAME:
+        raise typer.BadParameter(f"{to!r} is none of {', '.join(BY_NAME)}", param_hint="--to")
+    if at is not None and for_prompt is not None:
+        raise typer.BadParameter("one of them says where to end", param_hint="--at, --for-prompt")
+    prompt = tuple(token_ids(for_prompt, "--for-prompt")) if for_prompt is not None else None
+    return Options(tuple(only), tuple(skip), at, prompt, to, allow_loss)
+
+
+def _write(plan: Plan, output: Path, *, force: bool) -> None:
+    """Write all files of a plan, with a progress bar on a terminal if it takes long."""
+    from inspector.repair.outcome import carry_out
+
+    total = sum(one.content.size for one in plan.outputs)
+    with _progress(total) as progress:
+        carry_out(plan, output, force=force, progress=progress)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    if total < _LONG or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda n: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+_LONG = 256 << 20
+"""Bytes from which on a copy takes long enough to watch it."""

@@ -1,0 +1,87 @@
+"""A repair as text for people: what is wrong, what is done about it, what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from inspector.loader import Outcome
+from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
+from inspector.render.verdict import server_name
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from inspector.check import Check
+    from inspector.repair.plan import Plan
+
+
+def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType]:
+    """What a repair does.
+
+    Args:
+        plan: the repair.
+        name: of the file, as the user gave it.
+        written: where the copy was written; None if it was not.
+    """
+    server = f" for {server_name(plan.before.target)}" if plan.before is not None else ""
+    n = len(plan.steps)
+    yield text((name, STRONG), f"{server}: {counted(n, 'step') if n else 'nothing to repair'}")
+    for step in plan.steps:
+        yield Text()
+        yield text((step.action, STRONG))
+        lines = labelled()
+        lines.add_row("why", text(step.why))
+        lines.add_row("changes", text(step.changes))
+        if step.loss:
+            lines.add_row("loses", text((step.loss, "yellow")))
+        if step.proven:
+            lines.add_row("tried on", text((step.proven, QUIET)))
+        yield lines
+    for action, why in plan.refused:
+        yield Text()
+        yield text((action, STRONG), (" not done", "yellow"))
+        lines = labelled()
+        lines.add_row("why", text(why))
+        yield lines
+    yield Text()
+    yield from _compared(plan)
+    yield Text()
+    if written is not None:
+        names = [str(written.with_name(written.name + one.suffix)) for one in plan.outputs]
+        yield text(("written", "green"), f": {', '.join(names)}")
+    else:
+        yield text(
+            "nothing is written: -o NEW writes the copy" if n else "the file stands as it is"
+        )
+
+
+def _compared(plan: Plan) -> Iterator[RenderableType]:
+    """The file and its copy side by side."""
+    before, after = plan.before, plan.after
+    table = columns("", "the file", "the copy")
+    table.add_row("bytes", f"{plan.report.size:,}", f"{plan.copied.size:,}")
+    if before is None or after is None:
+        table.add_row(
+            "verdict",
+            str(plan.report.identification.verdict),
+            str(plan.copied.identification.verdict),
+        )
+    else:
+        table.add_row("restore", _restore(before), _restore(after))
+        for old, new in zip(before.reuse, after.reuse, strict=True):
+            name = f"reused: {new.name or 'asked'}"
+            table.add_row(name, *(_reused(one.found.reused) for one in (old, new)))
+    yield table
+
+
+def _restore(check: Check) -> Text:
+    outcome = check.restore.outcome
+    return text((str(outcome), "green" if outcome is Outcome.ACCEPTS else "bold red"))
+
+
+def _reused(n: int | None) -> str:
+    return "unknown" if n is None else f"{n:,}"

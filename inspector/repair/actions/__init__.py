@@ -1,0 +1,1 @@
+"""What a repair can do, one module a subject."""

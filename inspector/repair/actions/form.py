@@ -1,0 +1,79 @@
+"""The same state in the form of another build: version, words, cells, tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector.repair.draft import Draft, Step
+from inspector.repair.state import Refused
+
+_WORDS = {
+    "streams": "the number of cell arrays in front of every cache",
+    "seq_id": "a sequence id in every cell",
+    "cell_ext": "coordinates in every cell",
+    "rotation": "the rotation words of every cache",
+}
+
+
+def restamp(draft: Draft) -> None:
+    """The version word, and what a version has more or less than another."""
+    stored, form = draft.stored, draft.wanted
+    added: list[str] = []
+    dropped: list[str] = []
+    for name, what in _WORDS.items():
+        before, after = getattr(stored, name), getattr(form, name)
+        if not draft.state.caches or before == after:
+            continue
+        (added if after > before else dropped).append(what)
+    if form.version == stored.version and not added and not dropped:
+        return
+    if form.rotation and not stored.rotation:
+        _rotation_words(draft)
+    changes = [f"the version word: {stored.version} becomes {form.version}"]
+    if form.version == stored.version:
+        changes = []
+    changes += [f"adds {what}" for what in added] + [f"drops {what}" for what in dropped]
+    assert draft.target is not None  # else the wanted form is the stored one
+    draft.form = replace(form, packed=stored.packed)
+    label = draft.target.build.label
+    draft.take(
+        Step(
+            "relayout" if added or dropped else "restamp",
+            f"{label} reads slot files of version {form.version} in its own layout alone",
+            "; ".join(changes),
+            proven="b7551, b8156, b9538, b10229, b10809, b11063, b11549",
+        )
+    )
+
+
+def _rotation_words(draft: Draft) -> None:
+    """The words that older files lack.
+
+    Raises:
+        Refused: if it is not known whether rows are rotated.
+    """
+    for cache in draft.state.caches:
+        if cache.rotation is None:
+            raise Refused(
+                f"whether the quantized rows of {cache.member} are rotated is not known: name the "
+                "model with --model"
+            )
+
+
+def unpack(draft: Draft) -> None:
+    """Plain tokens for a server that does not know packed ones."""
+    tokens = draft.state.tokens
+    if tokens.packed and not draft.wanted.packed:
+        if tokens.media_start:
+            raise Refused("media chunks need packed tokens, which this build does not read")
+        draft.form = replace(draft.form, packed=False)
+        draft.take(
+            Step(
+                "unpack-tokens",
+                "servers before b10388 take packed tokens for tokens of their own: they restore "
+                "the state and reuse nothing of it",
+                f"the token field: {len(tokens.ids):,} plain tokens",
+                proven="b7551, b9538, b10229",
+            )
+        )
+        draft.state = replace(draft.state, tokens=replace(tokens, packed=False))

@@ -1,0 +1,117 @@
+"""Fewer tokens and cells: what fits a smaller context, or an earlier place in a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from formats.bodies.compositions import MEMORY
+from inspector.repair.actions.window import window_of
+from inspector.repair.draft import Draft, Step
+from inspector.repair.state import Part, Recurrent, Refused, State
+
+TRIM, MATERIALIZE = "trim", "materialize"
+
+
+def trim(draft: Draft) -> None:
+    """At most as many tokens as the target has cells for, or as were asked for."""
+    n_tokens, why = _limit(draft)
+    count = len(draft.state.tokens.ids)
+    if n_tokens is None or (n_tokens >= count and not draft.state.missing):
+        return
+    memory = draft.state.memory
+    record = None
+    whole = not draft.state.missing and draft.state.recurrent is None
+    if not whole or not _window_covers(draft, n_tokens):
+        fits = [r for r in draft.records if r.parts is not None and r.n_tokens <= n_tokens]
+        record = max(fits, key=lambda r: r.n_tokens, default=None)
+        if record is None:
+            raise Refused(
+                f"{why}, the memory of the end cannot go back, and no checkpoint returns to "
+                f"{n_tokens:,} tokens or less"
+            )
+        n_tokens = record.n_tokens
+    if n_tokens <= 0:
+        raise Refused("nothing would be left")
+    last = _position(draft.state, n_tokens)
+    lost = count - n_tokens
+    draft.take(
+        Step(
+            TRIM if record is None else MATERIALIZE,
+            why,
+            f"cuts {lost:,} tokens and their cells from the end"
+            + (
+                ""
+                if record is None
+                else f", and puts the memory of the checkpoint at token "
+                f"{n_tokens:,} in place of that of the end"
+            ),
+            f"the last {lost:,} of {count:,} tokens: they have to be evaluated again",
+            proven="b10229, b11549",
+            confirm=draft.options.at is None
+            and draft.options.prompt is None
+            and not draft.options.asks_for(TRIM)
+            and not draft.options.asks_for(MATERIALIZE),
+        )
+    )
+    action = draft.steps[-1].action
+    held = {} if record is None else {part.member: part for part in record.parts or ()}
+    own = {part.member: part for part in draft.state.parts}
+    parts: list[Part] = []
+    for member, _, _ in MEMORY[memory][1]:
+        part = held.get(member, own.get(member))
+        if part is None or (member not in held and isinstance(part, Recurrent)):
+            raise Refused(f"the checkpoint holds no {member}")
+        if member in held or isinstance(part, Recurrent):
+            parts.append(part)
+        else:
+            parts.append(part.taken(np.flatnonzero(part.cells.pos < last), action))
+    tokens = replace(draft.state.tokens, ids=draft.state.tokens.ids[:n_tokens])
+    draft.state = replace(draft.state, tokens=tokens, parts=tuple(parts), missing=())
+    draft.records = tuple(r for r in draft.records if r.n_tokens <= n_tokens)
+
+
+def _limit(draft: Draft) -> tuple[int | None, str]:
+    options, target = draft.options, draft.target
+    if options.prompt is not None:
+        ids, prompt = draft.state.tokens.ids, np.asarray(options.prompt, np.int64)
+        n = min(len(ids), len(prompt))
+        differs = np.flatnonzero(ids[:n] != prompt[:n])
+        shared = int(differs[0]) if len(differs) else n
+        return shared, f"the prompt shares {shared:,} tokens with it"
+    if options.at is not None:
+        return options.at, f"it is to end at token {options.at:,} or before"
+    if draft.state.missing:
+        return len(draft.state.tokens.ids), f"{', '.join(draft.state.missing)} is cut off"
+    room = target.n_ctx_slot if target is not None else None
+    if room is not None and len(draft.state.tokens.ids) > room:
+        return room, f"a slot of this server holds {room:,} tokens"
+    return None, ""
+
+
+def _window_covers(draft: Draft, n_tokens: int) -> bool:
+    """Whether the windowed cache still has all that the tokens behind so many can see."""
+    swa = draft.state.cache("swa")
+    if swa is None:
+        return True
+    if not len(swa.cells):
+        return False
+    lowest = int(swa.cells.pos.min())
+    window = window_of(draft)
+    return lowest == 0 or (window is not None and lowest <= n_tokens - window)
+
+
+def _position(state: State, n_tokens: int) -> int:
+    """The position behind so many tokens.
+
+    Raises:
+        Refused: where positions do not count tokens.
+    """
+    tokens, base = state.tokens, state.caches[0] if state.caches else None
+    if tokens.media_start and tokens.media_start[0] < n_tokens:
+        raise Refused("a state with media is not cut behind them")
+    expected = np.arange(len(tokens.ids))
+    if base is not None and not np.array_equal(np.sort(base.cells.pos), expected):
+        raise Refused("its cells are not one for every token: where to cut is not known")
+    return n_tokens

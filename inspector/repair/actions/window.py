@@ -1,0 +1,48 @@
+"""What a sliding window masks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inspector.builds import build_number
+from inspector.geometry import WindowType
+from inspector.repair.draft import Draft, Step
+
+TRIM_WINDOW = "trim-window"
+_MASKED_LEFT_OUT = 9473
+"""Builds from which on a save holds the window alone. Source: llama.cpp PR #23981."""
+
+
+def window_of(draft: Draft) -> int | None:
+    """Tokens of the sliding window, by the model or by the cells of a save that holds no others."""
+    memory = draft.target.memory if draft.target is not None else None
+    if memory is not None and memory.n_swa:
+        return memory.n_swa if memory.swa_type is WindowType.STANDARD else None
+    swa, base = draft.state.cache("swa"), draft.state.cache("attention")
+    since = draft.report.identification.builds.since
+    only_window = since is not None and build_number(since) >= _MASKED_LEFT_OUT
+    if swa is None or base is None or not only_window:
+        return None
+    return len(swa.cells) if 0 < len(swa.cells) < len(base.cells) else None
+
+
+def trim_window(draft: Draft) -> None:
+    """Windowed cells that no token can see any more, where the server has no room for them."""
+    swa, window = draft.state.cache("swa"), window_of(draft)
+    expected = draft.expects(swa.member) if swa is not None else None
+    if swa is None or expected is None or window is None or expected.capacity is None:
+        return
+    if len(swa.cells) <= expected.capacity:
+        return
+    kept = np.flatnonzero(swa.cells.pos > int(swa.cells.pos.max()) - window)
+    draft.take(
+        Step(
+            TRIM_WINDOW,
+            f"the windowed cache of this server has {expected.capacity:,} cells, the file has "
+            f"{len(swa.cells):,} for it: the restore is refused",
+            f"drops {len(swa.cells) - len(kept):,} cells in front of the window of {window:,}",
+            "nothing that the next token can see; a prompt that goes back needs a checkpoint",
+            proven="b10229, b11549",
+        )
+    )
+    draft.state = draft.state.part(swa.member, swa.taken(kept, TRIM_WINDOW))

@@ -1,0 +1,207 @@
+"""A repair in the making: what is left of the file, and the steps taken so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from inspector.builds import build_number
+from inspector.check import Check, rotated_rows
+from inspector.expectation import SectionExpectation
+from inspector.loader import Own
+from inspector.repair.compose import Form, form_of
+from inspector.repair.lists import Family, Record, family_of
+from inspector.repair.state import Cache, Part, State
+from inspector.report import Report
+from inspector.servers import carriers
+from inspector.target import Target
+
+_ROTATION = 8619
+"""Quantized rows are rotated from here on. Source: llama.cpp PR #21038."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One action of a repair.
+
+    Attributes:
+        action: its name.
+        why: what is wrong without it.
+        changes: what it changes.
+        loss: what is lost by it; None if nothing is.
+        proven: on which servers that was tried.
+        confirm: whether the loss has to be allowed.
+    """
+
+    action: str
+    why: str
+    changes: str
+    loss: str | None = None
+    proven: str = ""
+    confirm: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for besides.
+
+    Attributes:
+        only: actions that may be taken; empty for all.
+        skip: actions that may not.
+        at: tokens at which the state is to end at most.
+        prompt: tokens of the prompt that it is to serve.
+        to: name of the family that checkpoints are to be written in.
+        allow_loss: whether what is lost was agreed to.
+    """
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    at: int | None = None
+    prompt: tuple[int, ...] | None = None
+    to: str | None = None
+    allow_loss: bool = False
+
+    def allows(self, action: str) -> bool:
+        """Whether an action may be taken."""
+        return action not in self.skip and (not self.only or action in self.only)
+
+    def asks_for(self, action: str) -> bool:
+        """Whether it was named."""
+        return action in self.only
+
+
+@dataclass
+class Draft:
+    """What actions work on, one after another.
+
+    Attributes:
+        report: of the file as it is.
+        check: what the target does with it; None without a target.
+        options: what the user asked for.
+        state: its parts as far as they are changed.
+        records: its checkpoints.
+        stored: the form it is stored in.
+        form: the form that it is written in so far.
+        wanted: the form that the target reads.
+        family: of its checkpoints, None if it has none or none are written.
+        own: the caches of the target; None if they are not known.
+        steps: what was done.
+        refused: actions that were needed and could not be taken, and why.
+    """
+
+    report: Report
+    check: Check | None
+    options: Options
+    state: State
+    records: tuple[Record, ...]
+    stored: Form
+    form: Form
+    wanted: Form
+    family: Family | None
+    own: Own | None = None
+    steps: list[Step] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def target(self) -> Target | None:
+        """The server that is to load it."""
+        return self.check.target if self.check is not None else None
+
+    def expects(self, member: str) -> SectionExpectation | None:
+        """What the target's cache of that name stores; None if that is not known."""
+        if self.own is None:
+            return None
+        return next((section for section in self.own.sections if section.member == member), None)
+
+    def settle_rotation(self) -> None:
+        """Fill in the rotation words that older files lack, as far as they follow."""
+        rotated = None
+        if self.check is not None:
+            rotated = rotated_rows(self.report, self.check.identity)
+        builds = self.report.identification.builds
+        if rotated is None and builds.until and build_number(builds.until) < _ROTATION:
+            rotated = False
+        if rotated is None and builds.since and build_number(builds.since) >= _ROTATION:
+            rotated = True
+
+        def settled(cache: Cache) -> Cache:
+            if cache.rotation is not None:
+                return cache
+            expected = self.expects(cache.member)
+            quantized = any(t.kind is None or t.kind.block_elements > 1 for t in cache.k + cache.v)
+            known = (expected.n_rot_k, expected.n_rot_v) if expected is not None else None
+            if cache.kind == "indexer":
+                return replace(cache, rotation=known)
+            if not quantized or known == (0, 0) or rotated is False:
+                return replace(cache, rotation=(0, 0))
+            return replace(cache, rotation=known if rotated else None)
+
+        self.convert(settled)
+
+    def take(self, step: Step) -> None:
+        """Note a step that was taken."""
+        self.steps.append(step)
+
+    def refuse(self, action: str, why: str) -> None:
+        """Note one that was needed and could not be."""
+        self.refused.append((action, why))
+
+    def convert(self, change: Callable[[Cache], Cache]) -> None:
+        """Change every attention cache, of the state and of its checkpoints."""
+
+        def changed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+            return tuple(change(p) if isinstance(p, Cache) else p for p in parts)
+
+        self.state = replace(self.state, parts=changed(self.state.parts))
+        self.records = tuple(
+            record if record.parts is None else replace(record, parts=changed(record.parts))
+            for record in self.records
+        )
+
+
+def stored_form(report: Report) -> Form:
+    """The form that a slot file is stored in."""
+    reading = report.identification.reading
+    assert reading is not None  # its state was taken apart
+    attention = [part for part in report.sections if part.kind != "recurrent"]
+    names = [name for part in attention for table in part.tables for name, _ in table.fields]
+    known = reading.layout.version or 0
+    prefixed = [c.record.blob.prefixed for c in report.checkpoints if c.record.blob is not None]
+    return Form(
+        known,
+        not attention or attention[0].node.get("streams") is not None,
+        "seq_id" in names or not names,
+        max((part.cell_ext for part in attention), default=0),
+        any(part.node.facts.get("rotation") for part in attention),
+        report.tokens is not None and report.tokens.packing == "packed",
+        prefixed[0] if prefixed else True,
+    )
+
+
+def wanted_form(stored: Form, target: Target | None) -> Form:
+    """The form that the target reads.
+
+    Raises:
+        Refused: if it reads none that can be written.
+    """
+    if target is None:
+        return stored
+    mrope = bool(target.memory.mrope) if target.memory is not None else stored.cell_ext > 0
+    form = form_of(target.build, mrope=mrope)
+    if target.memory is None and not stored.cell_ext and form.version == stored.version:
+        form = replace(form, cell_ext=0)
+    if not stored.packed:  # plain lists are taken everywhere
+        form = replace(form, packed=False)
+    return form
+
+
+def wanted_family(target: Target | None, options: Options, found: Family | None) -> Family | None:
+    """The family of checkpoint lists that the target reads; without one that of the file."""
+    from inspector.repair.lists import BY_NAME
+
+    if options.to is not None:
+        return BY_NAME[options.to]
+    if target is None:
+        return found
+    read = (family_of(carrier.format, carrier.version) for carrier in carriers(target.build))
+    return next((family for family in read if family is not None), None)

@@ -1,0 +1,235 @@
+"""Checkpoint lists of every family, composed from records.
+
+Source: the loaders that `formats.sidecars` cites.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from inspector.checkpoints import CheckpointRecord, fnv1a
+from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
+from inspector.repair.state import Part, Refused, parts_of
+from inspector.source import Source
+
+DRAFT, THIRD = "draft data", "data of the speculative decoder"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A checkpoint.
+
+    Attributes:
+        n_tokens: tokens of the prompt that it returns to.
+        pos_min: lowest position.
+        pos_max: highest position.
+        tgt: its blob.
+        dft: the blob of the draft context.
+        spec: the private state of the speculative decoder.
+        id_task: the task that made it.
+        parts: the memory in its blob; None if nothing explains that.
+        prefixed: whether the blob begins with eight bytes of its own.
+    """
+
+    n_tokens: int
+    pos_min: int
+    pos_max: int
+    tgt: Content
+    dft: Content = ()
+    spec: Content = ()
+    id_task: int = -1
+    parts: tuple[Part, ...] | None = None
+    prefixed: bool = False
+
+
+def record_of(record: CheckpointRecord, source: Source) -> Record:
+    """A record as it was found.
+
+    Args:
+        record: a complete one.
+        source: the file that holds it.
+    """
+    assert record.data_tgt is not None  # it is complete
+    blob = record.blob
+    parts = None
+    if blob is not None and blob.sound and blob.rest is None:
+        parts = parts_of(source, blob.sections)
+    dft, spec = (
+        (Keep(source, span),) if span is not None and len(span) else ()
+        for span in (record.data_dft, record.data_spec)
+    )
+    return Record(
+        record.n_tokens or 0,
+        record.pos_min or 0,
+        record.pos_max or 0,
+        (Keep(source, record.data_tgt),),
+        dft,
+        spec,
+        record.node.number("id_task", -1),
+        parts,
+        blob is not None and blob.prefixed,
+    )
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family of lists is written.
+
+    Attributes:
+        format: as layouts name it.
+        version: of it, None if it has none.
+        magic: its first bytes.
+        members: of a record, in order: name and struct code, or the name of a blob.
+        suffix: of the companion file; empty for what stands behind a state.
+        most: records that its readers take; None for no limit.
+        counts: struct code of the number of records.
+    """
+
+    format: str
+    version: int | None
+    magic: bytes
+    members: tuple[str, ...]
+    suffix: str
+    most: int | None = None
+    counts: str = "I"
+
+    @property
+    def name(self) -> str:
+        """As users name it."""
+        return (
+            f"{self.format}{self.version}"
+            if self.format != "ik-checkpoints"
+            else (f"ik{self.version}")
+        )
+
+    def holds(self, name: str) -> bool:
+        """Whether its records have a member."""
+        return name in self.members
+
+
+_CODES = {
+    "n_tokens": "q",
+    "id_task": "i",
+    "pos_min": "i",
+    "pos_max": "i",
+    "n_tgt": "Q",
+    "n_dft": "Q",
+    "n_spec": "Q",
+}
+_POSITIONS = ("n_tokens", "pos_min", "pos_max")
+_BLOBS = ("tgt", "dft", "spec")
+_ALL = ("n_tgt", "tgt", "n_dft", "dft", "n_spec", "spec")
+
+# fmt: off
+FAMILIES = (
+    Family("sckp", 1, b"SCKP", (*_POSITIONS, *_ALL), ""),
+    Family("pkcl", 1, b"PKCL", (*_POSITIONS, "n_tgt", "n_dft", "tgt", "dft"), ".ckpt", 1024),
+    Family("pkcl", 2, b"PKCL", (*_POSITIONS, *_ALL), ".ckpt", 32),
+    Family("llcp", 1, b"PCLL", ("pos_min", "pos_max", "n_tokens", "n_tgt", "tgt"), ".checkpoints"),
+    Family("llcp", 2, b"PCLL", ("pos_min", "pos_max", "n_tokens", "n_tgt", "tgt", "n_dft", "dft"),
+           ".checkpoints"),
+    Family("lsckpt2", None, b"LSCKPT2\0",
+           ("pos_min", "pos_max", "n_tokens", "n_tgt", "n_dft", "tgt", "dft"), ".ckpt",
+           counts="Q"),
+    Family("stck", 2, b"STCK", (*_POSITIONS, *_ALL), ".ckpt", 64),
+    Family("bkcp", 1, b"BKCP", ("n_tokens", "id_task", "pos_min", "pos_max", *_ALL), ".ckpt"),
+    Family("slck", 1, b"SLCK", (*_POSITIONS, "n_tgt", "tgt"), ".ckpt", 4096),
+    Family("ik-checkpoints", 3, b"qsgg",
+           ("pos_min", "pos_max", "pos_min", "pos_max", "n_tgt", "tgt"), ".checkpoints",
+           counts="Q"),
+    Family("ik-checkpoints", 4, b"qsgg",
+           ("pos_min", "pos_max", "pos_min", "pos_max", "n_tgt", "tgt"), ".checkpoints",
+           counts="Q"),
+)
+# fmt: on
+"""Every family whose lists can be written."""
+
+BY_NAME = {family.name: family for family in FAMILIES}
+
+
+def family_of(format_: str, version: int | None) -> Family | None:
+    """The family of a list."""
+    return next((f for f in FAMILIES if (f.format, f.version) == (format_, version)), None)
+
+
+def losses(records: Sequence[Record], family: Family) -> tuple[str, ...]:
+    """What a family has no place for."""
+    found = []
+    if any(record.dft for record in records) and not family.holds("dft"):
+        found.append(DRAFT)
+    if any(record.spec for record in records) and not family.holds("spec"):
+        found.append(THIRD)
+    if any(record.id_task != -1 for record in records) and not family.holds("id_task"):
+        found.append("the number of the task that made a checkpoint")
+    return tuple(found)
+
+
+def composed(
+    records: Sequence[Record], family: Family, why: str, state: Composed | None = None
+) -> Iterator[Segment]:
+    """A list.
+
+    Args:
+        records: its records.
+        family: how to write it.
+        why: the action that writes it.
+        state: the state that it will lie beside; only some families need it.
+
+    Raises:
+        Refused: if the family needs what is not known.
+    """
+    if family.format == "stck":
+        raise Refused("STCK lists hold a hash of the prompt as their own server packs it")
+    head = family.magic
+    if family.version is not None:
+        head += struct.pack("<I", family.version)
+    if (family.format, family.version) == ("pkcl", 2):
+        if state is None:
+            raise Refused("PKCL 2 lists hold a hash of their state, and there is none")
+        head += struct.pack("<Q", _hash(state))
+    yield Write(head + struct.pack(f"<{family.counts}", len(records)), why)
+    for record in records:
+        yield from _record(record, family, why)
+
+
+def _record(record: Record, family: Family, why: str) -> Iterator[Segment]:
+    numbers = {
+        "n_tokens": record.n_tokens,
+        "id_task": record.id_task,
+        "pos_min": record.pos_min,
+        "pos_max": record.pos_max,
+        "n_tgt": size_of(record.tgt),
+        "n_dft": size_of(record.dft),
+        "n_spec": size_of(record.spec),
+    }
+    for member in family.members:
+        if member in _BLOBS:
+            yield from getattr(record, member)
+        else:
+            yield Write(struct.pack(f"<{_CODES[member]}", numbers[member]), why)
+
+
+def _hash(state: Composed) -> int:
+    basis = fnv1a(b"")
+    for data in chunks(state.content):
+        basis = fnv1a(data, basis)
+    return basis
+
+
+def sorted_and_capped(records: Sequence[Record], most: int | None) -> tuple[Record, ...]:
+    """By ascending tokens, each once, the newest if there are too many."""
+    by_tokens = {record.n_tokens: record for record in records}
+    found = tuple(by_tokens[n] for n in sorted(by_tokens))
+    return found if most is None else found[-most:]
+
+
+def without_extras(record: Record, family: Family) -> Record:
+    """The record with nothing that the family has no place for."""
+    return replace(
+        record,
+        dft=record.dft if family.holds("dft") else (),
+        spec=record.spec if family.holds("spec") else (),
+        id_task=record.id_task if family.holds("id_task") else -1,
+    )

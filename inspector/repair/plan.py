@@ -1,0 +1,331 @@
+"""What to change in a file so that it is sound, or so that a server makes the most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from inspector.bundle import SUFFIXES, Bundle, Companion, File, look_into
+from inspector.check import Check, check_of
+from inspector.findings import Severity, worst
+from inspector.geometry import MemoryExpectation
+from inspector.loader import Outcome
+from inspector.mend import Patched
+from inspector.repair.actions.anchor import window_anchor
+from inspector.repair.actions.checkpoints import convert, drop
+from inspector.repair.actions.form import restamp, unpack
+from inspector.repair.actions.streams import fit_streams
+from inspector.repair.actions.tip import synthesize_tip
+from inspector.repair.actions.trim import trim
+from inspector.repair.actions.values import transpose
+from inspector.repair.actions.window import trim_window
+from inspector.repair.compose import blob, slot_file
+from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
+from inspector.repair.lists import Record, composed, family_of, record_of
+from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
+from inspector.repair.state import Refused, state_of
+from inspector.report import Report, examined, report_of
+from inspector.restore import own_caches
+from inspector.source import Source
+from inspector.span import Span
+from inspector.target import Target
+
+Action = Callable[[Draft], None]
+
+_ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
+    (("drop-checkpoints",), drop),
+    (("trim", "materialize"), trim),
+    (("restamp", "relayout"), restamp),
+    (("unpack-tokens",), unpack),
+    (("fit-streams",), fit_streams),
+    (("transpose-values",), transpose),
+    (("trim-window",), trim_window),
+    (("convert-checkpoints",), convert),
+    (("synthesize-tip",), synthesize_tip),
+    (("window-anchor",), window_anchor),
+)
+"""What is tried, in this order, under the names that it goes by."""
+
+NAMES = ("correct-word", "strip-trailing", *(name for names, _ in _ACTIONS for name in names))
+"""Every action by name."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file to be written.
+
+    Attributes:
+        suffix: what its name adds to that of the state; empty for the state.
+        content: its bytes.
+    """
+
+    suffix: str
+    content: Composed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A repair.
+
+    Attributes:
+        report: of the file as it is.
+        before: what the target does with it; None without a target.
+        steps: what is done, in order.
+        refused: what would have been needed, and why it cannot be done.
+        outputs: what is written: the state first, its companions behind it.
+        new: the name that the copy will have.
+        copied: of the copy, before it is written.
+        after: what the target will do with the copy.
+    """
+
+    report: Report
+    before: Check | None
+    steps: tuple[Step, ...]
+    refused: tuple[tuple[str, str], ...]
+    outputs: tuple[Output, ...]
+    new: str
+    copied: Report
+    after: Check | None
+
+    @property
+    def unconfirmed(self) -> tuple[Step, ...]:
+        """Steps that lose what nobody has agreed to lose."""
+        return tuple(step for step in self.steps if step.confirm)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the copy is sound, or its server takes it."""
+        if self.after is not None:
+            return self.after.restore.outcome is Outcome.ACCEPTS
+        return worst(self.copied.findings) is not Severity.ERROR
+
+    def is_seen_in(self, sources: Sequence[Source]) -> bool:
+        """Whether files, one for each output, show what the plan shows.
+
+        Args:
+            sources: the files as they were written, open.
+        """
+        target = self.after.target if self.after is not None else None
+        suffixes = [output.suffix for output in self.outputs]
+        pairs = list(zip(suffixes, sources, strict=True))
+        model = target.memory if target is not None else None
+        report = _anew(self.report.bundle, pairs, self.new, model)
+        return _facts(report, _checked(report, target)) == _facts(self.copied, self.after)
+
+
+def _facts(report: Report, check: Check | None) -> object:
+    """What two looks at one file must agree on."""
+    found = report.identification
+    return (
+        report.size,
+        found.verdict,
+        found.reading.layout.id if found.reading is not None else None,
+        report.tokens.digest if report.tokens is not None else None,
+        [(section.path, section.span, section.pos_max) for section in report.sections],
+        [(finding.code, finding.span, finding.carrier) for finding in report.findings],
+        [(one.record.carrier, one.record.span, one.usable) for one in report.checkpoints],
+        None if check is None else check.restore.outcome,
+        None if check is None else [one.found.reused for one in check.reuse],
+    )
+
+
+@contextmanager
+def planned(path: Path, target: Target | None, options: Options, new: str) -> Iterator[Plan]:
+    """Look at a file, decide what to do, and look at the result before it is written.
+
+    Args:
+        path: the file; it stays open within the context, and so do its companions.
+        target: the server that is to load it; None to repair the file for itself.
+        options: what the user asked for besides.
+        new: the name that the copy will have.
+
+    Raises:
+        Unreadable: if the system does not give us the file.
+        Refused: if nothing can be done at all.
+    """
+    model = target.memory if target is not None else None
+    with examined(path, model=model) as report:
+        before = _checked(report, target)
+        mended, steps = _mended(report, model)
+        if mended is not report:
+            if not options.allows("correct-word"):
+                raise Refused("a word of it has to be corrected before anything else")
+            before_or_mended = _checked(mended, target)
+        else:
+            before_or_mended = before
+        draft = _draft(mended, before_or_mended, options)
+        draft.steps += steps
+        for names, action in _ACTIONS:
+            _attempt(draft, names, action)
+        if draft.state.missing:
+            missing = ", ".join(draft.state.missing)
+            raise Refused(f"{missing} is not whole, and no checkpoint has it")
+        outputs = tuple(_outputs(draft, report.source))
+        pairs = [(output.suffix, output.content) for output in outputs]
+        copied = _anew(report.bundle, pairs, new, model)
+        yield Plan(
+            report,
+            before,
+            tuple(draft.steps),
+            tuple(draft.refused),
+            outputs,
+            new,
+            copied,
+            _checked(copied, target),
+        )
+
+
+def _checked(report: Report, target: Target | None) -> Check | None:
+    return check_of(report, target, (), None) if target is not None else None
+
+
+def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, list[Step]]:
+    """The report on the file with the one word corrected that makes it whole."""
+    mend = report.identification.mend
+    if mend is None:
+        return report, []
+    source = Patched(report.source, mend)
+    step = Step(
+        "correct-word",
+        f"{mend.path} says {mend.stored:,}, and every loader goes astray there",
+        f"{mend.path}: {mend.value:,}, with which every byte of the file has its place",
+        proven="every count, type and size of files of b10229 and b11549",
+    )
+    return report_of(source, report.bundle, report.beside, model), [step]
+
+
+def _draft(report: Report, check: Check | None, options: Options) -> Draft:
+    state = state_of(report)
+    target = check.target if check is not None else None
+    sources = {other.companion.file.name: other.source for other in report.beside}
+    records = tuple(
+        record_of(one.record, sources.get(one.record.carrier, report.source))
+        for one in report.checkpoints
+        if one.usable and one.record.complete
+    )
+    found = next((one.record for one in report.checkpoints if one.usable), None)
+    family = family_of(found.format, found.version) if found is not None else None
+    stored = stored_form(report)
+    own = None
+    if target is not None:
+        caches = own_caches(report, target, [])
+        own = None if isinstance(caches, str) else caches
+    draft = Draft(
+        report,
+        check,
+        options,
+        state,
+        records,
+        stored,
+        stored,
+        wanted_form(stored, target),
+        wanted_family(target, options, family),
+        own,
+    )
+    draft.settle_rotation()
+    return draft
+
+
+def _attempt(draft: Draft, names: tuple[str, ...], action: Action) -> None:
+    """Take an action, unless it is not allowed."""
+    before = replace(draft, steps=list(draft.steps), refused=list(draft.refused))
+    try:
+        action(draft)
+    except Refused as reason:
+        for name, value in vars(before).items():
+            setattr(draft, name, value)
+        draft.refuse(names[0], str(reason))
+        return
+    taken = [step.action for step in draft.steps[len(before.steps) :]]
+    if not all(draft.options.allows(name) for name in taken):
+        for name, value in vars(before).items():
+            setattr(draft, name, value)
+
+
+def _outputs(draft: Draft, source: Source) -> Iterator[Output]:
+    why = draft.steps[-1].action if draft.steps else "copy"
+    content: list[Segment] = list(slot_file(draft.state, draft.form, why))
+    records = [_with_blob(record, draft, why) for record in draft.records]
+    family = draft.family
+    appended = family is not None and not family.suffix and bool(records)
+    if appended and family is not None:
+        content += composed(records, family, why)
+    state = Composed(joined(_unpatched(content), source), "")
+    yield Output("", state)
+    if records and family is not None and family.suffix:
+        listed = composed(records, family, why, state)
+        yield Output(family.suffix, Composed(joined(_unpatched(listed)), ""))
+
+
+def _with_blob(record: Record, draft: Draft, why: str) -> Record:
+    """A record with its blob in the form that is written."""
+    if record.parts is None:
+        return record
+    content = tuple(blob(record.parts, draft.state.tokens.ids, draft.form, why))
+    first = record.tgt[0] if record.tgt else None
+    return replace(record, tgt=_in_place(content, first))
+
+
+def _in_place(content: Content, first: Segment | None) -> Content:
+    """The blob as it stands, if these are its bytes."""
+    if not isinstance(first, Keep):
+        return content
+    whole = Composed((first,), "")
+    found, at = [], 0
+    for segment in content:
+        kept = isinstance(segment, Write) and whole.read_at(at, len(segment)) == segment.data
+        span = Span(first.span.start + at, first.span.start + at + len(segment))
+        found.append(Keep(first.source, span) if kept else segment)
+        at += len(segment)
+    return tuple(found)
+
+
+def _unpatched(content: Iterable[Segment]) -> Iterator[Segment]:
+    """Bytes of the file itself, and the corrected word apart."""
+    for segment in content:
+        if not (isinstance(segment, Keep) and isinstance(segment.source, Patched)):
+            yield segment
+            continue
+        file, word, span = segment.source.of, segment.source.mend.span, segment.span
+        first, last = max(span.start, word.start), min(span.stop, word.stop)
+        if first >= last:
+            yield Keep(file, span)
+            continue
+        yield Keep(file, Span(span.start, first))
+        yield Write(segment.source.read_at(first, last - first), "correct-word")
+        yield Keep(file, Span(last, span.stop))
+
+
+def _anew(
+    around: Bundle,
+    pairs: Sequence[tuple[str, Source]],
+    new: str,
+    model: MemoryExpectation | None,
+) -> Report:
+    """The report on a copy, whether it is written yet or not.
+
+    Args:
+        around: what the directory shows of the file it is a copy of.
+        pairs: what names add to that of the copy, and the files; the state first.
+        new: the name of the copy.
+        model: what the model it belongs to stores.
+    """
+
+    def shown(suffix: str, source: Source) -> File:
+        name = new + suffix
+        return replace(
+            around.subject, path=Path(name), name=name, size=source.size, link=False, n_links=1
+        )
+
+    (_, state), *others = pairs
+    companions = tuple(
+        Companion(shown(suffix, source), SUFFIXES[suffix], suffix) for suffix, source in others
+    )
+    bundle = Bundle(shown("", state), companions, None, None, ())
+    beside = tuple(
+        look_into(companion, source)
+        for companion, (_, source) in zip(companions, others, strict=True)
+    )
+    return report_of(state, bundle, beside, model)

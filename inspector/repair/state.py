@@ -1,0 +1,371 @@
+"""A state by its parts, taken from a report: what actions change and what is composed again."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.bodies.compositions import MEMORY
+from formats.ggml_types import GgmlType
+from inspector.node import Node
+from inspector.repair.segments import Composed, Content, Keep, Make
+from inspector.sections import Block, Section
+from inspector.source import Source
+from inspector.span import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inspector.report import Report
+
+Numbers = NDArray[np.int64]
+
+
+class Refused(Exception):
+    """What was asked for cannot be had from these bytes; the message says why."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a section, in cell order.
+
+    Attributes:
+        pos: positions, shape `(n_cells,)`.
+        extension: `x`, `y` and `tok` as far as they are stored, each shape `(n_cells,)`.
+        seq_id: the sequence they were saved from.
+    """
+
+    pos: Numbers
+    extension: dict[str, Numbers] = field(default_factory=dict)
+    seq_id: int = 0
+
+    def __len__(self) -> int:
+        """Cells."""
+        return len(self.pos)
+
+    def taken(self, index: Numbers) -> Cells:
+        """Some of them."""
+        extension = {name: column[index] for name, column in self.extension.items()}
+        return Cells(self.pos[index], extension, self.seq_id)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The numbers of one layer for all cells of a section.
+
+    Attributes:
+        type_id: ggml type id.
+        row_bytes: bytes that one cell occupies.
+        n_cells: rows.
+        content: the bytes.
+        element_bytes: of one element if stored channel by channel, else 0.
+        kind: the type; None if unknown.
+    """
+
+    type_id: int
+    row_bytes: int
+    n_cells: int
+    content: Content
+    element_bytes: int = 0
+    kind: GgmlType | None = None
+
+    def reader(self) -> Composed:
+        """To read the numbers."""
+        return Composed(self.content, "")
+
+    def taken(self, index: Numbers, why: str) -> Tensor:
+        """The rows of some cells.
+
+        Args:
+            index: which, shape `(n,)`, in the order in which they are to stand.
+            why: the action that takes them.
+        """
+        if len(index) == self.n_cells and bool((index == np.arange(len(index))).all()):
+            return self
+        n = len(index)
+        if self.element_bytes:
+            content: Content = (Make(self.row_bytes * n, lambda: _columns(self, index), why),)
+        else:
+            content = tuple(_runs(self, index))
+        return replace(self, n_cells=n, content=content)
+
+
+_MOST_COLUMN_BYTES = 16 << 20
+
+
+def _columns(tensor: Tensor, index: Numbers) -> Iterator[bytes]:
+    """The numbers of some cells, channel by channel."""
+    reader, size = tensor.reader(), tensor.element_bytes
+    stride = size * tensor.n_cells
+    at_once = max(1, _MOST_COLUMN_BYTES // max(1, stride))
+    n_channels = tensor.row_bytes // size
+    for first in range(0, n_channels, at_once):
+        n = min(at_once, n_channels - first)
+        data = np.frombuffer(reader.read_at(first * stride, n * stride), f"V{size}")
+        yield data.reshape(n, tensor.n_cells)[:, index].tobytes()
+
+
+def _runs(tensor: Tensor, index: Numbers) -> Iterator[Keep]:
+    """Rows of some cells as runs of the kept bytes."""
+    row, reader = tensor.row_bytes, tensor.reader()
+    single = reader.content[0] if len(reader.content) == 1 else None
+    source: Source = reader
+    start = 0
+    if isinstance(single, Keep):
+        source, start = single.source, single.span.start
+    if not len(index) or not row:
+        return
+    cuts = np.flatnonzero(np.diff(index) != 1) + 1
+    for first, last in zip((0, *cuts), (*cuts, len(index)), strict=True):
+        begin = start + int(index[first]) * row
+        yield Keep(source, Span(begin, begin + int(last - first) * row))
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An attention cache.
+
+    Attributes:
+        member: its name in the composition.
+        kind: attention, swa or indexer.
+        cells: what is stored.
+        n_stream: cell arrays, 1 for a unified cache.
+        stream: the one with the cells.
+        v_trans: the word: whether values are stored channel by channel.
+        n_layer: the word.
+        rotation: the words n_rot_k and n_rot_v; None if the form has none.
+        k: keys by layer.
+        v: values by layer, none for caches of keys alone.
+    """
+
+    member: str
+    kind: str
+    cells: Cells
+    n_stream: int
+    stream: int
+    v_trans: int
+    n_layer: int
+    rotation: tuple[int, int] | None
+    k: tuple[Tensor, ...]
+    v: tuple[Tensor, ...]
+
+    def taken(self, index: Numbers, why: str) -> Cache:
+        """With some of its cells."""
+        return replace(
+            self,
+            cells=self.cells.taken(index),
+            k=tuple(tensor.taken(index, why) for tensor in self.k),
+            v=tuple(tensor.taken(index, why) for tensor in self.v),
+        )
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A recurrent section of one sequence.
+
+    Attributes:
+        member: its name in the composition.
+        pos: positions of its cells, shape `(n_cells,)`.
+        n_layer: the word.
+        r: R rows by recurrent layer.
+        s: S rows by recurrent layer.
+        stored: all blocks as they stand in the file; None once one was changed.
+    """
+
+    member: str
+    pos: Numbers
+    n_layer: int
+    r: tuple[Tensor, ...]
+    s: tuple[Tensor, ...]
+    stored: Keep | None = None
+
+
+Part = Cache | Recurrent
+
+
+@dataclass(frozen=True)
+class TokenList:
+    """The tokens that a state stands for.
+
+    Attributes:
+        ids: in order, -1 at media, shape `(n,)`.
+        packed: whether they are packed, as servers from b10388 on do.
+        media_start: index of the first token of every media chunk.
+        media: the chunks, each behind its length, as stored.
+    """
+
+    ids: Numbers
+    packed: bool = False
+    media_start: tuple[int, ...] = ()
+    media: bytes = b""
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of one sequence.
+
+    Attributes:
+        source: the file that most of it stands in.
+        memory: memory type, as compositions are named.
+        tokens: its tokens.
+        parts: its memory in file order, as far as it is whole.
+        missing: names of the sections that are not.
+    """
+
+    source: Source
+    memory: str
+    tokens: TokenList
+    parts: tuple[Part, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def caches(self) -> tuple[Cache, ...]:
+        """Its attention caches."""
+        return tuple(part for part in self.parts if isinstance(part, Cache))
+
+    @property
+    def recurrent(self) -> Recurrent | None:
+        """Its recurrent section."""
+        return next((part for part in self.parts if isinstance(part, Recurrent)), None)
+
+    def cache(self, kind: str) -> Cache | None:
+        """Its attention cache of a kind."""
+        return next((cache for cache in self.caches if cache.kind == kind), None)
+
+    def part(self, member: str, part: Part) -> State:
+        """With another part in place of the one of that name."""
+        parts = tuple(part if own.member == member else own for own in self.parts)
+        return replace(self, parts=parts)
+
+
+OPAQUE = ("dsv4", "minimax-m3")
+"""Memory types that are never taken apart."""
+
+
+def state_of(report: Report) -> State:
+    """The parts of a state.
+
+    Raises:
+        Refused: if it is of a kind that cannot be taken apart, or not even its tokens are whole.
+    """
+    reading = report.identification.reading
+    if reading is None or not reading.layout.memory or report.tokens is None:
+        raise Refused("it is no state of a known layout")
+    memory = reading.layout.memory
+    if memory in OPAQUE:
+        raise Refused(f"{memory} memory is not taken apart")
+    if len(report.tokens.ids) != report.tokens.count:
+        raise Refused("its token list is not whole")
+    stops = [stop for stop in reading.decoding.stops if not stop.path.startswith("appendix")]
+    sections = report.sections
+    if stops and sections and stops[0].path.startswith(f"{sections[-1].path}"):
+        sections = sections[:-1]
+    members = [member for member, _, _ in MEMORY[memory][1]]
+    whole = {section.path for section in sections}
+    missing = tuple(member for member in members if member not in whole) if stops else ()
+    parts = parts_of(report.source, sections)
+    return State(report.source, memory, _tokens(report), parts, missing)
+
+
+def parts_of(source: Source, sections: tuple[Section, ...]) -> tuple[Part, ...]:
+    """The parts of a payload: of a file, or of a blob in a checkpoint.
+
+    Raises:
+        Refused: if several cell arrays of a section hold cells, or a section is of no known kind.
+    """
+    return tuple(_part(source, section) for section in sections)
+
+
+def _part(source: Source, section: Section) -> Part:
+    member = section.path.rpartition(".")[2]
+    if section.kind == "recurrent":
+        return _recurrent(source, member, section)
+    if section.kind not in ("attention", "swa", "indexer"):
+        raise Refused(f"{section.kind} memory is not taken apart")
+    if len(section.streams) > 1:
+        streams = ", ".join(map(str, section.streams))
+        raise Refused(f"several cell arrays of {section.path} hold cells: {streams}")
+    stream = section.streams[0] if section.streams else 0
+    body = _body(section, stream)
+    rotation = None
+    if section.node.facts.get("rotation"):
+        rotation = body.number("n_rot_k"), body.number("n_rot_v")
+    return Cache(
+        member,
+        section.kind,
+        _cells(section),
+        section.n_stream,
+        stream,
+        section.v_trans or 0,
+        section.n_layer if section.n_layer is not None else len(section.k),
+        rotation,
+        tuple(_tensor(source, block) for block in section.k),
+        tuple(_tensor(source, block) for block in section.v),
+    )
+
+
+def _body(section: Section, stream: int) -> Node:
+    streams = section.node.get("streams")
+    return streams.children[stream] if streams is not None and streams.children else section.node
+
+
+def _cells(section: Section) -> Cells:
+    if not section.tables:
+        return Cells(np.zeros(0, np.int64))
+    rows = section.tables[0]
+    names = [name for name, _ in rows.fields]
+    extension = {name: rows.column(name) for name in names if name in ("x", "y", "tok")}
+    ids = rows.items() if rows.ragged or "seq_id" not in names else rows.column("seq_id")
+    if len(np.unique(ids)) > 1:
+        raise Refused(f"{section.path} holds several sequences")
+    return Cells(section.pos, extension, int(ids[0]) if len(ids) else 0)
+
+
+def _tensor(source: Source, block: Block) -> Tensor:
+    if block.data is None:
+        raise Refused(f"{block.path} is not there")
+    kind = block.readings[0] if block.readings else None
+    return Tensor(
+        block.type_id,
+        block.row_bytes,
+        block.n_cells,
+        (Keep(source, block.data),),
+        block.element_bytes,
+        kind,
+    )
+
+
+def _recurrent(source: Source, member: str, section: Section) -> Recurrent:
+    blocks = section.node.get("blocks")
+    return Recurrent(
+        member,
+        section.pos,
+        section.n_layer or 0,
+        tuple(_tensor(source, block) for block in section.r),
+        tuple(_tensor(source, block) for block in section.s),
+        Keep(source, blocks.span) if blocks is not None else None,
+    )
+
+
+def _tokens(report: Report) -> TokenList:
+    tokens = report.tokens
+    assert tokens is not None  # a state has a token list, perhaps an empty one
+    packed = tokens.packing == "packed"
+    reading = report.identification.reading
+    node = reading.decoding.root.get("tokens") if reading is not None else None
+    if not packed or not tokens.media or node is None:
+        return TokenList(tokens.ids, packed)
+    starts, chunks = node.rows("media_start"), node.get("media")
+    if starts is None or chunks is None:
+        raise Refused("its media chunks are not there")
+    data = report.source.read_at(chunks.span.start, len(chunks.span))
+    return TokenList(tokens.ids, packed, tuple(starts.column("value").tolist()), data)
+
+
+def words(*values: int) -> bytes:
+    """Unsigned words of 32 bits."""
+    return struct.pack(f"<{len(values)}I", *values)
