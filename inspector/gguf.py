@@ -159,10 +159,17 @@ def read_model(source: Source) -> ModelFile | Unusable:
             f"{stop.path}: {stop.reason}, {stop.wanted} needed and {stop.available} there",
             stop.offset,
         )
-    return _model(source, version, decoding.root)
+    return model_in(source, version, decoding.root)
 
 
-def _model(source: Source, version: int, root: Node) -> ModelFile | Unusable:
+def model_in(source: Source, version: int, root: Node) -> ModelFile | Unusable:
+    """The model whose header was decoded without a stop.
+
+    Args:
+        source: the open file.
+        version: of the format.
+        root: the tree of the header.
+    """
     metadata: dict[str, Value] = {}
     for entry in _children(root, "metadata_kv"):
         key = _text(entry, "key")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def to_dict(report: Report) -> dict[str, Any]:
     """The document for one file; offsets are integers."""
     tokens = report.tokens
-    return {
+    found: dict[str, Any] = {
         "schema": SCHEMA,
         "file": {"name": report.name, "bytes": report.size},
         "identity": identity(report),
@@ -34,6 +34,14 @@ def to_dict(report: Report) -> dict[str, Any]:
         "companions": [_companion(report, one) for one in report.bundle.companions],
         "findings": [finding_dict(finding) for finding in report.findings],
     }
+    root = report.identification.root
+    if root is not None and root.role == "model":
+        from inspector.model_summary import summary
+        from inspector.render.model import model_dict
+
+        model = summary(report)
+        found["model"] = None if model is None else model_dict(model)
+    return found
 
 
 def identity(report: Report) -> dict[str, Any]:

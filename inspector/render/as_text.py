@@ -70,6 +70,7 @@ def page(report: Report, name: str, width: int, *, show_tokens: bool) -> Iterato
         yield Text()
         yield ByteMap(root)
     for part in (
+        _model(report),
         _tokens(report.tokens, show_tokens=show_tokens),
         _sections(report.sections),
         _facts(report),
@@ -124,6 +125,18 @@ def _tally(findings: Sequence[Finding]) -> Iterator[str | tuple[str, str]]:
     for index, part in enumerate(found):
         yield ", " if index else ""
         yield part
+
+
+def _model(report: Report) -> Iterator[RenderableType]:
+    """What a model file says of itself."""
+    root = report.identification.root
+    if root is None or root.role != "model":
+        return
+    from inspector.model_summary import summary
+    from inspector.render.model import model_part
+
+    if (model := summary(report)) is not None:
+        yield from model_part(model)
 
 
 def _tokens(tokens: Tokens | None, *, show_tokens: bool) -> Iterator[RenderableType]:
