@@ -184,31 +184,38 @@ def _cut(report: Report, root: Node, stop: Stop) -> TokenList:
     """What is there of a list that was not read to its end."""
     import numpy as np
 
-    node = root.get("tokens")
-    end = node.span.stop if node is not None else root.span.stop
+    count, frame = root.get("n_token_count"), root.get("tokens")
+    if stop.path == "tokens.tokens" and frame is not None:
+        start, end, promised = stop.offset, frame.span.stop, stop.wanted
+    elif count is not None:
+        start, end, frame = count.span.stop, root.span.stop, None
+        promised = root.number("n_token_count")
+    else:
+        return _nothing("it ends in front of its token list")
     most = 4 * (N_TOKENS + _PACKED_HEAD)
-    data = report.source.read_at(stop.offset, min(most, end - stop.offset))
+    data = report.source.read_at(start, min(most, end - start))
     words = np.frombuffer(data[: len(data) // 4 * 4], "<i4").astype(np.int64)
-    promised, packed = stop.wanted, node is not None or words[:1].tolist() == [PACKED_MARKER]
-    if packed and node is None:
+    packed = frame is not None or words[:1].tolist() == [PACKED_MARKER]
+    if packed and frame is None:
         promised = int(words[2]) & 0xFFFFFFFF if len(words) >= _PACKED_HEAD else 0
         words = words[_PACKED_HEAD:]
     if not len(words):
         return _nothing("it ends before the first id of its token list")
     strange = np.flatnonzero((words < (-1 if packed else 0)) | (words >= _LARGEST_VOCABULARY))
-    ids = words[: int(strange[0]) if len(strange) else None][:promised]
+    ids = words[: int(strange[0]) if len(strange) else None][: min(promised, N_TOKENS)]
     why, missing = "", promised - len(ids)
-    if node is not None and not words[-1] and words.min() >= 0:  # n_media ends the frame
+    damaged = len(strange) > 0 or promised > N_TOKENS
+    if frame is not None and not words[-1] and words.min() >= 0:  # n_media ends the frame
         ids, missing = words[:-1], 0
         why = f"its token count is damaged: it says {promised:,}, the list has {len(ids):,}"
-    elif missing and len(strange):
+    elif missing and damaged:
         why = f"its token count is damaged ({promised:,}): {len(ids):,} words that can be token ids"
         why += " follow, and where the list ends is not known"
     elif missing:
         why = f"it ends inside its token list: {missing:,} of {promised:,} ids are missing"
-    packing, span = "packed" if packed else "plain", Span(stop.offset, end)
+    packing, span = "packed" if packed else "plain", Span(start, end)
     tokens = Tokens(packing, len(ids), len(words), 0, stop.path, span, None, ids)
-    return TokenList(tokens, (), None if len(strange) and missing else missing, why)
+    return TokenList(tokens, (), None if damaged and missing else missing, why)
 
 
 def _of_container(report: Report) -> TokenList:

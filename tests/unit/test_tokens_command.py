@@ -11,9 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inspector.report import examined
 from inspector.salvage import Media, TokenList, token_list
+from tests.support.damage import at_random
+from tests.support.strategies import Specimen, specimens
 from tests.support.writer import ik_tokens
 from tests.unit.test_cli import ESCAPE, INTACT, SAMPLES, on_terminal, slotscope, started
 from tests.unit.test_foreign import FILES
@@ -165,6 +169,25 @@ def test_where_a_list_ends_may_not_be_known(write: Write) -> None:
     assert listed.tokens.ids.tolist()[:12] == IDS
     assert listed.missing is None
     assert "where the list ends is not known" in listed.why
+
+
+def test_a_list_of_which_neither_count_nor_end_is_left(write: Write) -> None:
+    listed = found(write(with_word(PLAIN.read_bytes(), COUNT_AT, (1 << 32) - 1)[:32]))
+    assert listed.tokens.ids.tolist() == IDS[:5]
+    assert listed.missing is None
+    assert "its token count is damaged (4,294,967,295)" in listed.why
+
+
+@given(specimen=specimens("ggsq4.kv.xyt"), seed=st.integers(0, 1 << 30))
+def test_any_damage(
+    specimen: Specimen, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("damaged") / "a.slot"
+    file.write_bytes(at_random(specimen.packed, seed).data)
+    for words in (("--json",), ("--request",), ("--model", MODEL)):
+        result = slotscope("tokens", file, *words)
+        assert result.exit_code in (0, 1), result.exception
+        assert result.exit_code == 0 or result.stderr
 
 
 @pytest.mark.parametrize("size", range(45, len(ik_tokens(IDS))))
