@@ -77,7 +77,8 @@ def _of(source: Source, section: Section, tokens: Indices) -> Repeats | None:
     if ids is None or kind is None or not n_elements:
         return None
     order = np.argsort(ids, kind="stable")
-    same = np.flatnonzero((np.diff(ids[order]) == 0) & (ids[order][1:] >= 0))
+    ids = ids[order]
+    same = np.flatnonzero((ids[1:] == ids[:-1]) & (ids[1:] >= 0))
     if not len(same):
         return None
     same = same[_spread(len(same), stored.N_SAMPLES)]

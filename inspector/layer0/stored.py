@@ -73,7 +73,7 @@ def sequences(section: Section) -> Iterator[Cells]:
         pos = table.column("pos")
         stored_cells = k.n_cells if k is not None else len(pos)
         for rows_of_one in _by_sequence(table):
-            index = rows_of_one[rows_of_one < stored_cells]
+            index = rows_of_one[: np.searchsorted(rows_of_one, stored_cells)]
             yield Cells(k, v, table, index, pos[index])
 
 
@@ -88,7 +88,7 @@ def _first(section: Section, blocks: tuple[Block, ...], stream: int) -> Block | 
 
 
 def _by_sequence(table: Rows) -> Iterator[Indices]:
-    """The rows of each sequence."""
+    """The rows of each sequence, ascending."""
     everything = np.arange(len(table.table))
     ids = table.items()
     counts = table.column("n_seq_id") if len(ids) else ids

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from formats.ggml_types import GgmlType
 from inspector import numbers
-from inspector.gguf import ModelFile, Tensor
 from inspector.numbers import Bytes, Floats
+
+if TYPE_CHECKING:
+    from inspector.gguf import ModelFile, Tensor
 
 MOST_ELEMENTS = 1 << 26
 """Elements that are read of one tensor; the largest known layer needs a quarter."""
