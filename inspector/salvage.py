@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from formats.envelopes.tokens import N_TOKENS, PACKED_MARKER
 from formats.layouts import marked_layouts
-from inspector.containers import LARGEST_JSON
 from inspector.decode import completes, decode
 from inspector.identify import Verdict
 from inspector.mend import Mend, Patched
@@ -220,6 +219,8 @@ def _cut(report: Report, root: Node, stop: Stop) -> TokenList:
 
 def _of_container(report: Report) -> TokenList:
     import numpy as np
+
+    from inspector.containers import LARGEST_JSON
 
     container, tokens = report.container, report.tokens
     assert container is not None
