@@ -217,6 +217,9 @@ class Comparison:
         except NotTestable as reason:
             self._note(reason)
             return None
+        lowest = int(np.argmin(sample.positions[:, POSITION]))
+        if self.layer.windowed and len(rows) > 1 and not rows[lowest].any():
+            rows[lowest] = np.nan  # a window anchor, which no model computed
         if not np.isfinite(rows).any():
             self._note(f"{block.path}: the rows are not finite")
         computed = part.numbers[:, _places(sample, inputs)]
