@@ -166,6 +166,8 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
             break
     readings = [reading for reading in complete + partial if _credible(reading)]
     readings.sort(key=lambda reading: reading.rank, reverse=True)
+    if readings and readings[0].failed:
+        readings.sort(key=_is_list_of_ik, reverse=True)
     mend = None
     settled = not readings or readings[0].cut_off or (readings[0].explains and readings[0].padded)
     if not settled and (found := _one_word_away(source, readings, span)):
@@ -277,6 +279,22 @@ def _only_cut(root: Node) -> bool:
         behind_cells = any(len(c.span) for c in within.children if c.kind is Kind.TABLE)
         return bool(opened[0]) and behind_cells and within.number("n_layer") > 1
     return len(opened) == 2 and opened[0] == opened[1] != []
+
+
+def _is_list_of_ik(reading: Reading) -> bool:
+    """Whether nothing speaks against a list that begins like a state: its first record fits.
+
+    A context shift moves both ends of what a checkpoint covers by the same number of tokens.
+    """
+    records = reading.decoding.root.get("records")
+    if reading.layout.format != "ik-checkpoints" or reading.failed or records is None:
+        return False
+    first = records.children[0] if records.children else records
+    if first.get("n_tgt") is None:
+        return False
+    low, high = first.number("pos_min"), first.number("pos_max")
+    shifts = first.number("pos_min_prompt") - low, first.number("pos_max_prompt") - high
+    return 0 <= low <= high and shifts[0] == shifts[1] >= 0 and first.number("n_tgt") > 0
 
 
 def _goes_on(reading: Reading, other: Reading) -> bool:

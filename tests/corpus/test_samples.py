@@ -220,15 +220,11 @@ def test_the_numbers_must_be_read_for_what_a_card_calls_deep(card: Path, tmp_pat
         assert seen(report) == []
 
 
-LOOKS_LIKE_A_STATE = "ik4--sidecar.truncated-unchecked"
-"""A damaged list that begins like a state: only its state beside it tells what it is."""
 LISTS = [
     (card, companion["suffix"])
     for card in (*INTACT, *DAMAGED)
     for companion in told(card).get("companions", ())
-    if companion["suffix"] in (".ckpt", ".checkpoints")
-    and companion["layout"]
-    and stem(card) != LOOKS_LIKE_A_STATE
+    if companion["suffix"] in (".ckpt", ".checkpoints") and companion["layout"]
 ]
 
 
