@@ -29,7 +29,8 @@ def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType
     """
     server = f" for {server_name(plan.before.target)}" if plan.before is not None else ""
     n = len(plan.steps)
-    yield text((name, STRONG), f"{server}: {counted(n, 'step') if n else 'nothing to repair'}")
+    nothing = "no step can be taken" if plan.refused else "nothing to repair"
+    yield text((name, STRONG), f"{server}: {counted(n, 'step') if n else nothing}")
     for step in plan.steps:
         yield Text()
         yield text((step.action, STRONG))
@@ -55,7 +56,7 @@ def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType
         yield text(("written", "green"), f": {', '.join(names)}")
     else:
         yield text(
-            "nothing is written: -o NEW writes the copy" if n else "the file stands as it is"
+            "nothing is written: -o NEW writes the copy" if n else "nothing is written: the file can stay as it is"
         )
 
 

@@ -161,7 +161,10 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             _attempt(draft, names, action)
         if draft.state.missing:
             missing = ", ".join(draft.state.missing)
-            raise Refused(f"{missing} is not whole, and no checkpoint has it")
+            raise Refused(
+                f"{missing} is not whole, and no checkpoint holds it; `slotscope tokens` prints the "
+                "token list, which can be prefilled again"
+            )
         outputs = tuple(_outputs(draft, report.source))
         pairs = [(output.suffix, output.content) for output in outputs]
         copied = _anew(report.bundle, pairs, new, model)

@@ -33,12 +33,7 @@ def window_anchor(draft: Draft) -> None:
     needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records
     if needless and not asked:
         return
-    try:
-        window = _sound(draft, swa)
-    except Refused:
-        if asked:
-            raise
-        return
+    window = _sound(draft, swa)
     n_tokens = len(draft.state.tokens.ids)
     pos = n_tokens - window - 1
     draft.take(
