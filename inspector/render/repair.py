@@ -55,9 +55,8 @@ def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType
         names = [str(written.with_name(written.name + one.suffix)) for one in plan.outputs]
         yield text(("written", "green"), f": {', '.join(names)}")
     else:
-        yield text(
-            "nothing is written: -o NEW writes the copy" if n else "nothing is written: the file can stay as it is"
-        )
+        hint = "-o NEW writes the copy" if n else "the file can stay as it is"
+        yield text(f"nothing is written: {hint}")
 
 
 def _compared(plan: Plan) -> Iterator[RenderableType]:

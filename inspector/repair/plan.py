@@ -162,8 +162,8 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         if draft.state.missing:
             missing = ", ".join(draft.state.missing)
             raise Refused(
-                f"{missing} is not whole, and no checkpoint holds it; `slotscope tokens` prints the "
-                "token list, which can be prefilled again"
+                f"{missing} is not whole, and no checkpoint holds it; `slotscope tokens` prints "
+                "the token list, which can be prefilled again"
             )
         outputs = tuple(_outputs(draft, report.source))
         pairs = [(output.suffix, output.content) for output in outputs]
