@@ -11,9 +11,11 @@ from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
 from inspector.cli.repair import repair
 from inspector.cli.tokens import tokens
+from inspector.cli.usage import Commands
 
 app = typer.Typer(
     name="slotscope",
+    cls=Commands,
     help="The fsck of llama.cpp session state: slot saves, prompt caches, checkpoint sidecars.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -108,6 +108,45 @@ def test_exit_code(words: tuple[str | Path, ...], code: int) -> None:
     assert slotscope("inspect", *words).exit_code == code
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("chekc",), "no such command 'chekc'"),
+        (("--verbose",), "no such option: --verbose"),
+        (("inspect",), "missing argument 'FILE'"),
+        (("inspect", HYBRID, "--dept", "1"), "--depth"),
+        (("inspect", HYBRID, "--depth", "two"), "'--depth': 'two'"),
+        (("inspect", HYBRID, "--depth"), "option '--depth' requires an argument"),
+        (("inspect", HYBRID, "--deep=no"), "option '--deep' does not take a value"),
+        (("inspect", HYBRID, "--fail-on", "pa\nnic"), "--fail-on: 'pa\\nnic'"),
+        (("check",), "missing argument 'FILE'"),
+        (("check", HYBRID, "--timeout", "0"), "'--timeout': 0.0 is not in the range"),
+        (("check", HYBRID, "--next", "3"), "--next: '3' is no L/M"),
+        (("check", HYBRID, f"--{ESCAPE}[31m"), "--\\x1b[31m"),
+        (("geometry", "m.gguf", "--tokens", "-1"), "'--tokens': -1"),
+        (("layouts", "ggsq2.kv", "more"), "unexpected extra argument"),
+        (("explain", "file.truncated", "more"), "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_line(words: tuple[str | Path, ...], says: str) -> None:
+    result = slotscope(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("slotscope: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr[:-1].isprintable()
+    assert says in result.stderr
+
+
+def test_wrong_usage_names_the_help_of_its_command() -> None:
+    assert slotscope("check").stderr.endswith("check --help)\n")
+
+
+def test_without_a_command_help_is_shown() -> None:
+    result = slotscope()
+    assert result.exit_code == 2
+    assert "Commands:" in result.stderr
+
+
 def test_a_directory_is_refused() -> None:
     result = slotscope("inspect", SAMPLES)
     assert result.stdout == ""
