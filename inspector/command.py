@@ -28,6 +28,22 @@ def _number(value: str) -> int:
 
 _INT = 1 << 31
 _DIGITS = 40
+MOST_SLOTS = 256
+"""Slots that any server can have. Source: LLAMA_MAX_SEQ."""
+
+
+def _slots(value: str) -> int:
+    number = _number(value)
+    if number == 0 or number > MOST_SLOTS:
+        raise ValueError(f"1 to {MOST_SLOTS} slots are wanted, or -1 for the default")
+    return number
+
+
+def _context(value: str) -> int:
+    number = _number(value)
+    if number < 0:
+        raise ValueError("a number of tokens is wanted, or 0 for the model's own")
+    return number
 
 
 def _flash_attention(value: str) -> str:
@@ -92,8 +108,8 @@ def _switch(attribute: str, names: str, environment: str = "", negations: str = 
 
 OPTIONS = (
     _text("model", "-m --model", "LLAMA_ARG_MODEL"),
-    _numeric("n_ctx", "-c --ctx-size", "LLAMA_ARG_CTX_SIZE"),
-    _numeric("n_parallel", "-np --parallel", "LLAMA_ARG_N_PARALLEL"),
+    Option("n_ctx", ("-c", "--ctx-size"), ("LLAMA_ARG_CTX_SIZE",), _context),
+    Option("n_parallel", ("-np", "--parallel"), ("LLAMA_ARG_N_PARALLEL",), _slots),
     _switch("kv_unified", "-kvu --kv-unified", "LLAMA_ARG_KV_UNIFIED", "-no-kvu --no-kv-unified"),
     _text("type_k", "-ctk --cache-type-k", "LLAMA_ARG_CACHE_TYPE_K"),
     _text("type_v", "-ctv --cache-type-v", "LLAMA_ARG_CACHE_TYPE_V"),
@@ -187,6 +203,8 @@ Source: none of them is in ggml-org/llama.cpp 00dc8057a, tools/server/README.md.
 """
 
 _SERVERS = ("llama-server", "server")
+_OF_SERVERS = ("llama", "server")
+"""What the name of a program has in it that is taken for a server."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NUMERAL = re.compile(r"-\d*\.?\d+")
 _WINDOWS_PATH = re.compile(r"(?<![A-Za-z])[A-Za-z]:\\")
@@ -268,6 +286,11 @@ def _behind_another(words: list[str], notes: list[str]) -> list[str]:
     if _program(words[0]) in ("docker", "podman"):
         notes.append(f"{words[0]} is not understood: give the llama-server command in it")
         return []
+    name = _program(words[0])
+    if name.endswith(".gguf") or not any(part in name for part in _OF_SERVERS):
+        raise BadCommand(
+            f"{words[0]!r} is no llama-server: name one, as in 'llama-server -m M.gguf -c 8192'"
+        )
     notes.append(f"{words[0]} is taken for a llama-server")
     return words[1:]
 
@@ -356,8 +379,8 @@ class _Reader:
         if option.switch:
             if value is None and self._words and self._words[-1] in (*_ON, *_OFF):
                 value = self._words.pop()
-            wanted = positive if value is None else option.read(value) == positive
-            self.values[option.attribute] = wanted
+            said = value is None or self._read(option, value, name)
+            self.values[option.attribute] = said == positive
             return
         if not positive:
             self.values.pop(option.attribute, None)
@@ -369,9 +392,10 @@ class _Reader:
         self._set(option, value, name)
 
     def _flash_attention(self, name: str, value: str | None) -> None:
-        if value is None and self._words and not self._words[-1].startswith("--"):
+        if value is None and self._words:
             candidate = self._words[-1]
-            if any(candidate in spellings for spellings in _FLASH_ATTENTION.values()):
+            known = any(candidate in spellings for spellings in _FLASH_ATTENTION.values())
+            if known or not (self._bare or candidate.startswith("-")):
                 value = self._words.pop()
         if (value is None) != self._bare:
             wants = "takes no value" if self._bare else "wants on, off or auto"
@@ -379,7 +403,10 @@ class _Reader:
         self._set(FLASH_ATTENTION, "on" if value is None else value, name)
 
     def _set(self, option: Option, value: str, name: str) -> None:
+        self.values[option.attribute] = self._read(option, value, name)
+
+    def _read(self, option: Option, value: str, name: str) -> Any:
         try:
-            self.values[option.attribute] = option.read(value)
+            return option.read(value)
         except ValueError as error:
             raise BadCommand(f"{name} {value}: {error}") from error

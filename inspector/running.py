@@ -17,7 +17,8 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
-from inspector.target import N_PARALLEL, BadTarget
+from inspector.command import MOST_SLOTS
+from inspector.target import BadTarget
 
 AT_MOST = 1 << 24
 """Bytes that are taken of an answer; slots of many tokens are long."""
@@ -65,7 +66,7 @@ def asked(url: str, timeout: float) -> Running:
         raise Unreachable(f"{url}: the server is not ready: {_words(health)}")
     props = _answer(f"{base}/props", timeout)
     n_slots, settings = props.get("total_slots"), props.get("default_generation_settings")
-    if type(n_slots) is not int or not 0 < n_slots <= N_PARALLEL or not isinstance(settings, dict):
+    if type(n_slots) is not int or not 0 < n_slots <= MOST_SLOTS or not isinstance(settings, dict):
         raise Unreachable(f"{url}: what answers is no llama-server: /props tells of no slots")
     return _running(props, n_slots, settings, _slots(base, timeout))
 

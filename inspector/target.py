@@ -157,9 +157,12 @@ def padded(n: int, to: int) -> int:
 
 def cache_type(name: str, build: Build) -> GgmlType | None:
     """The type that a build means by `--cache-type-k NAME`; None if it has none of that name."""
-    writers = (build.server, UPSTREAM)
-    found = [kind for kind in TYPES if kind.cache and kind.name == name and kind.writer in writers]
-    return min(found, key=lambda kind: writers.index(kind.writer), default=None)
+    found = [kind for kind in _cache_types(build) if kind.name == name]
+    return min(found, key=lambda kind: kind.writer == UPSTREAM, default=None)
+
+
+def _cache_types(build: Build) -> Iterator[GgmlType]:
+    return (kind for kind in TYPES if kind.cache and kind.writer in (build.server, UPSTREAM))
 
 
 @contextmanager
@@ -255,8 +258,6 @@ CHECKPOINT_MIN_STEP = ((9765, 8192), (9310, 256), (0, 64))
 """Upstream builds from which on checkpoints are so many tokens apart."""
 N_CTX = 4096
 """Tokens of context from November 2024 (PR #10136) until it is the model's."""
-N_PARALLEL = 256
-"""Slots that any server can have. Source: LLAMA_MAX_SEQ."""
 _FOUR = 4
 _SIDES = {"type_k": "keys", "type_v": "values"}
 
@@ -324,8 +325,6 @@ def _slots(
     """Slots, and whether they share one cell array."""
     slots: int = said.get("n_parallel", -1)
     unified: bool = said.get("kv_unified", False)
-    if slots == 0 or slots > N_PARALLEL:
-        raise BadTarget(f"no server has {slots} slots")
     if slots < 0 and said.get("n_slots", _FOUR) != _FOUR:
         slots = said["n_slots"]
     if not build.has("n-stream"):
@@ -350,8 +349,6 @@ def _n_ctx(
     build: Build, said: dict[str, Any], assumed: list[str], n_parallel: int, *, kv_unified: bool
 ) -> int | None:
     if "n_ctx" in said:
-        if said["n_ctx"] < 0:
-            raise BadTarget(f"no server has a context of {said['n_ctx']} tokens")
         return int(said["n_ctx"])
     if "n_ctx_slot" in said:
         return int(said["n_ctx_slot"]) * (1 if kv_unified else n_parallel)
@@ -383,9 +380,15 @@ def _flash_attention(build: Build, said: dict[str, Any], assumed: list[str]) -> 
 
 def _check_types(target: Target) -> None:
     """Refuse cache types with which no server starts."""
-    for name in (target.type_k, target.type_v, target.type_indexer):
+    types = {
+        "--cache-type-k": target.type_k,
+        "--cache-type-v": target.type_v,
+        "--indexer-cache-type-k": target.type_indexer,
+    }
+    for option, name in types.items():
         if cache_type(name, target.build) is None:
-            raise BadTarget(f"{target.build.label} has no cache type {name!r}")
+            known = dict.fromkeys(kind.name for kind in _cache_types(target.build))
+            raise BadTarget(f"{option} {name}: {target.build.label} has {', '.join(known)}")
     kind = cache_type(target.type_v, target.build)
     off = target.flash_attention is FlashAttention.OFF
     if off and kind is not None and kind.block_elements > 1:

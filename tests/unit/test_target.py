@@ -116,6 +116,42 @@ def test_a_container_whose_image_is_unknown_is_not_guessed_at() -> None:
     assert "not understood" in found.notes[0]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /",
+        "rm -rf /srv/models/llama.gguf",
+        "vllm serve some/model -c 4096",
+        "/models/Llama-3-8B.gguf -c 4096",
+        "numactl --interleave=all ollama -c 4096",
+        "A=1 true",
+    ],
+)
+def test_a_command_that_starts_no_server(command: str) -> None:
+    program = next(word for word in command.split() if "=" not in word)
+    assert refused(command).startswith(f"{program!r} is no llama-server")
+
+
+@pytest.mark.parametrize(
+    ("program", "noted"),
+    [
+        ("./my-llama", True),
+        ("llamafile", True),
+        ("D:\\ai\\Server.exe", False),
+        ("B=2 A=1 ./server", False),
+        ("env -i A=1 llama-server", True),
+        ("docker compose run -c 512 llama.cpp:server", True),
+    ],
+)
+def test_a_command_that_starts_a_server(program: str, noted: bool) -> None:
+    found = target(f"{program} -c 4096")
+    assert (found.n_ctx, bool(found.notes)) == (4096, noted)
+
+
+def test_a_bare_flash_attention_takes_no_value_of_older_builds() -> None:
+    assert "'maybe' belongs to no option" in refused("llama-server -fa maybe", "b6000")
+
+
 def test_lines_are_joined_and_windows_paths_kept() -> None:
     found = target("llama-server \\\n  -c 4096 \\\n  --slot-save-path D:\\slots\\a")
     assert found.n_ctx == 4096
@@ -152,12 +188,16 @@ def test_options_that_change_what_is_computed() -> None:
         ("-c", "-c wants a value"),
         ("-c many", "a number of 32 bits is wanted"),
         ("-c 4294967296", "32 bits"),
-        ("-c -5", "context of -5"),
-        ("-fa maybe", "maybe"),
-        ("-np 0", "0 slots"),
-        ("-np 300", "300 slots"),
-        ("-ctk q9_9", "no cache type 'q9_9'"),
-        ("-ctk turbo4", "no cache type 'turbo4'"),
+        ("-c -5", "-c -5: a number of tokens is wanted"),
+        ("-fa maybe", "-fa maybe: on, off or auto is wanted"),
+        ("--flash-attn maybe -c 512", "--flash-attn maybe: on, off or auto is wanted"),
+        ("--flash-attn=maybe", "--flash-attn maybe: on, off or auto is wanted"),
+        ("--swa-full=maybe", "--swa-full maybe: on or off is wanted"),
+        ("-np 0", "-np 0: 1 to 256 slots are wanted"),
+        ("--parallel 300", "--parallel 300: 1 to 256 slots are wanted"),
+        ("-ctk q9_9", "--cache-type-k q9_9: b11549 has f32, f16, q4_0"),
+        ("-ctv q9_9", "--cache-type-v q9_9: b11549 has f32, f16, q4_0"),
+        ("-ctk turbo4", "--cache-type-k turbo4: b11549 has f32, f16, q4_0"),
         ("-ctv q8_0 -fa off", "without flash attention"),
         ("-c 512 model.gguf", "'model.gguf' belongs to no option"),
         ("--slot-save-path 'a", "not complete"),
