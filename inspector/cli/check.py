@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from inspector.prompt import Request
 
 _PROMPT = re.compile(r"([0-9]{1,12})/([0-9]{1,12})")
+_MOST_TOKENS = (1 << 31) - 1
+"""Of a prompt: positions have 32 bits."""
 
 
 def check(
@@ -135,4 +137,6 @@ def _request(words: str, option: str) -> Request:
         raise typer.BadParameter(
             f"{words!r} is no L/M: L tokens as saved, of M in all", param_hint=option
         )
+    if total > _MOST_TOKENS:
+        raise typer.BadParameter(f"{words!r}: no context has {total:,} tokens", param_hint=option)
     return Request(shared, total)
