@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from formats.ggml_types import GgmlType
 from inspector.builds import build_number
 from inspector.check import Check, rotated_rows
-from inspector.expectation import SectionExpectation
+from inspector.expectation import V_ROTATION, SectionExpectation, rotation
 from inspector.loader import Own
 from inspector.repair.compose import Form, form_of
 from inspector.repair.lists import Family, Record, family_of
-from inspector.repair.state import Cache, Part, State
+from inspector.repair.state import Cache, Part, State, Tensor
 from inspector.report import Report
-from inspector.servers import carriers
-from inspector.target import Target
+from inspector.servers import NEWEST, NEWEST_BUILD, carriers
+from inspector.target import Target, cache_type
 
 _ROTATION = 8619
 """Quantized rows are rotated from here on. Source: llama.cpp PR #21038."""
@@ -115,28 +116,62 @@ class Draft:
 
     def settle_rotation(self) -> None:
         """Fill in the rotation words that older files lack, as far as they follow."""
-        rotated = None
-        if self.check is not None:
-            rotated = rotated_rows(self.report, self.check.identity)
-        builds = self.report.identification.builds
-        if rotated is None and builds.until and build_number(builds.until) < _ROTATION:
-            rotated = False
-        if rotated is None and builds.since and build_number(builds.since) >= _ROTATION:
-            rotated = True
 
         def settled(cache: Cache) -> Cache:
             if cache.rotation is not None:
                 return cache
-            expected = self.expects(cache.member)
-            quantized = any(t.kind is None or t.kind.block_elements > 1 for t in cache.k + cache.v)
-            known = (expected.n_rot_k, expected.n_rot_v) if expected is not None else None
-            if cache.kind == "indexer":
-                return replace(cache, rotation=known)
-            if not quantized or known == (0, 0) or rotated is False:
-                return replace(cache, rotation=(0, 0))
-            return replace(cache, rotation=known if rotated else None)
+            sides = (self._rotation(cache, cache.k, "k"), self._rotation(cache, cache.v, "v"))
+            k, v = sides
+            return cache if k is None or v is None else replace(cache, rotation=(k, v))
 
         self.convert(settled)
+
+    def _rotation(self, cache: Cache, tensors: tuple[Tensor, ...], side: str) -> int | None:
+        """Elements of the matrix that turned one side of a cache; None if that is not known."""
+        if cache.kind == "indexer" or any(tensor.kind is None for tensor in tensors):
+            expected = self.expects(cache.member)
+            return getattr(expected, f"n_rot_{side}") if expected is not None else None
+        kinds = {tensor.kind for tensor in tensors if tensor.kind is not None}
+        if all(kind.block_elements == 1 for kind in kinds):
+            return 0
+        size = self._matrix(cache, kinds, side)
+        if size == 0:
+            return 0
+        rotated = self._rotated(side)
+        return 0 if rotated is False else size if rotated else None
+
+    def _rotated(self, side: str) -> bool | None:
+        """Whether quantized rows are rotated: by their numbers, or by the time of writing."""
+        if self.check is not None:
+            found = self.check.identity.side(side)
+            if found is not None and found.agrees and not found.blind:
+                return bool(found.rotation)
+            rotated = rotated_rows(self.report, self.check.identity)
+            if rotated is not None:
+                return rotated
+        builds = self.report.identification.builds
+        if builds.until and build_number(builds.until) < _ROTATION:
+            return False
+        return True if builds.since and build_number(builds.since) >= _ROTATION else None
+
+    def _matrix(self, cache: Cache, kinds: set[GgmlType], side: str) -> int | None:
+        """Elements of the matrix that a build would turn such rows with; None if unknown."""
+        memory = self.target.memory if self.target is not None else None
+        caches = memory.caches if memory is not None else ()
+        own = next((one for one in caches if one.member == cache.member), None)
+        if self.target is None or memory is None or own is None or len(kinds) != 1:
+            tensors = cache.k if side == "k" else cache.v
+            widths = {(t.kind and t.kind.elements(t.row_bytes)) or 0 for t in tensors}
+            return 0 if all(width % V_ROTATION for width in widths) else None
+        until = self.report.identification.builds.until
+        number = max(build_number(until or "") or NEWEST, _ROTATION)
+        written = replace(NEWEST_BUILD, number=number, label=f"b{number}")
+        name = next(iter(kinds)).name
+        turned = replace(self.target, build=written, type_k=name, type_v=name, rotation=True)
+        if cache_type(name, written) is None:
+            return None
+        k, v = rotation(turned, memory, own)
+        return k if side == "k" else v
 
     def take(self, step: Step) -> None:
         """Note a step that was taken."""
@@ -148,9 +183,13 @@ class Draft:
 
     def convert(self, change: Callable[[Cache], Cache]) -> None:
         """Change every attention cache, of the state and of its checkpoints."""
+        self.convert_parts(lambda part: change(part) if isinstance(part, Cache) else part)
+
+    def convert_parts(self, change: Callable[[Part], Part]) -> None:
+        """Change every section, of the state and of its checkpoints."""
 
         def changed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-            return tuple(change(p) if isinstance(p, Cache) else p for p in parts)
+            return tuple(map(change, parts))
 
         self.state = replace(self.state, parts=changed(self.state.parts))
         self.records = tuple(

@@ -18,8 +18,9 @@ from inspector.repair.actions.checkpoints import convert, drop
 from inspector.repair.actions.form import restamp, unpack
 from inspector.repair.actions.streams import fit_streams
 from inspector.repair.actions.tip import synthesize_tip
+from inspector.repair.actions.transcode import transcode
 from inspector.repair.actions.trim import trim
-from inspector.repair.actions.values import transpose
+from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
 from inspector.repair.compose import blob, slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
@@ -40,7 +41,9 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("restamp", "relayout"), restamp),
     (("unpack-tokens",), unpack),
     (("fit-streams",), fit_streams),
-    (("transpose-values",), transpose),
+    (("transpose-values",), into_rows),
+    (("transcode",), transcode),
+    (("transpose-values",), into_channels),
     (("trim-window",), trim_window),
     (("convert-checkpoints",), convert),
     (("synthesize-tip",), synthesize_tip),
@@ -48,7 +51,11 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
 )
 """What is tried, in this order, under the names that it goes by."""
 
-NAMES = ("correct-word", "strip-trailing", *(name for names, _ in _ACTIONS for name in names))
+NAMES = tuple(
+    dict.fromkeys(
+        ("correct-word", "strip-trailing", *(name for names, _ in _ACTIONS for name in names))
+    )
+)
 """Every action by name."""
 
 

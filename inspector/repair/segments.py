@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from inspector.source import Source
+from inspector.source import Source, Unreadable
 from inspector.span import Span
 
 CHUNK = 8 << 20
 """Bytes that are moved at once."""
+PIECE = 1 << 20
+"""Bytes of rows that are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,52 @@ class Make:
                 continue
             found += self._held[skip : skip + size - len(found)]
         return found
+
+
+class Rows(Make):
+    """Bytes that are computed row by row from other bytes; any row can be asked for.
+
+    Attributes:
+        content: the bytes that they are computed from.
+        old_bytes: bytes of a row there.
+        new_bytes: bytes of a row here.
+        change: makes rows of whole rows.
+    """
+
+    def __init__(
+        self,
+        content: Content,
+        sizes: tuple[int, int],
+        n_rows: int,
+        change: Callable[[bytes], bytes],
+        why: str,
+    ) -> None:
+        """Args are the attributes, and how many rows there are; `sizes` are old and new bytes."""
+        self.content, (self.old_bytes, self.new_bytes) = content, sizes
+        self.change, self._reader = change, Composed(content, "")
+        super().__init__(n_rows * self.new_bytes, self._chunks, why)
+
+    def _chunks(self) -> Iterator[bytes]:
+        step = max(1, PIECE // max(1, self.old_bytes))
+        n_rows = self.size // max(1, self.new_bytes)
+        for first in range(0, n_rows, step):
+            yield self._rows(first, min(step, n_rows - first))
+
+    def _rows(self, first: int, n_rows: int) -> bytes:
+        size = n_rows * self.old_bytes
+        data = self._reader.read_at(first * self.old_bytes, size)
+        if len(data) < size:
+            raise Unreadable("it became shorter while it was read")
+        return self.change(data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`."""
+        size = min(size, self.size - offset)
+        if size <= 0:
+            return b""
+        first, skipped = divmod(offset, self.new_bytes)
+        n_rows = -(-(skipped + size) // self.new_bytes)
+        return self._rows(first, n_rows)[skipped : skipped + size]
 
 
 Segment = Keep | Write | Make

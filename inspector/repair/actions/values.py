@@ -12,22 +12,33 @@ from inspector.repair.state import Cache, Refused, Tensor
 ACTION = "transpose-values"
 
 
-def transpose(draft: Draft) -> None:
-    """Values stored the way the target's flash attention setting stores them."""
-    if draft.own is None:
+def into_rows(draft: Draft) -> None:
+    """Values in rows, if the target's flash attention setting wants them so."""
+    _turn(draft, 0)
+
+
+def into_channels(draft: Draft) -> None:
+    """Values channel by channel, if it wants them so."""
+    _turn(draft, 1)
+
+
+_HOW = {0: "in rows (flash attention on)", 1: "channel by channel (flash attention off)"}
+
+
+def _turn(draft: Draft, wanted: int) -> None:
+    if draft.own is None or int(draft.own.v_trans) != wanted:
         return
-    wanted = int(draft.own.v_trans)
     others = [cache for cache in draft.state.caches if cache.v_trans != wanted]
     if not any(len(cache.cells) for cache in others):
         return
-    how = {0: "in rows (flash attention on)", 1: "channel by channel (flash attention off)"}
     size = sum(tensor.row_bytes * tensor.n_cells for cache in others for tensor in cache.v)
+    order = f", and the order of {size:,} bytes of values" if size else ""
     draft.take(
         Step(
             ACTION,
-            f"the server wants values {how[wanted]}, the file has them {how[1 - wanted]}: the "
+            f"the server wants values {_HOW[wanted]}, the file has them {_HOW[1 - wanted]}: the "
             "restore is refused",
-            f"the word v_trans, and the order of {size:,} bytes of values",
+            f"the word v_trans{order}",
             proven="b10229, b11549",
         )
     )
