@@ -194,13 +194,14 @@ class _Modelled:
         attention = self.parts[0].cells
         if kind != "swa":
             return attention
-        since = self.subject.identification.builds.since
-        if since is None or build_number(since) < _WINDOW_ONLY:
-            return None
         from inspector.geometry import WindowType
 
-        standard = self.model.swa_type is WindowType.STANDARD
-        return min(attention, self.model.n_swa) if standard else None
+        if self.model.swa_type is not WindowType.STANDARD:
+            return None
+        since = self.subject.identification.builds.since
+        cut_to_window = since is not None and build_number(since) >= _WINDOW_ONLY
+        fits = attention <= self.model.n_swa
+        return min(attention, self.model.n_swa) if fits or cut_to_window else None
 
     def fits(self, cache: CacheExpectation, part: Section | None) -> bool:
         """Whether the model gives the section what is left of it."""

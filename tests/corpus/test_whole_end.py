@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from inspector.geometry import MemoryExpectation
+from inspector.geometry import MemoryExpectation, memory_of
+from inspector.gguf import ModelFile, read_model
 from inspector.report import examined
-from samples.small import CELLS, K, V, cache, memory, seq_dialect
+from inspector.source import opened
+from samples.small import CELLS, K, V, cache, first, memory, seq_dialect
 from tests.corpus.test_model import OWN, SAMPLES
 from tests.corpus.test_model import memory as model_of
 from tests.support.writer import F16, Memory, Row, Slot, Tokens, pack
@@ -51,8 +53,8 @@ def whole(name: str) -> tuple[bytes, list[int], int]:
 
 @pytest.mark.parametrize("name", OWN)
 def test_without_a_model_it_is_the_end_of_a_section(name: str, tmp_path: Path) -> None:
-    data, ends, first = whole(name)
-    for _ in cuts(data, first, ends[-1], tmp_path / "state"):
+    data, ends, start = whole(name)
+    for _ in cuts(data, start, ends[-1], tmp_path / "state"):
         for end, conditions in ends_said(tmp_path / "state"):
             assert end in ends
             assert conditions == {ALONE}
@@ -60,9 +62,9 @@ def test_without_a_model_it_is_the_end_of_a_section(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", OWN)
 def test_with_its_model_it_is_the_end_of_the_state(name: str, tmp_path: Path) -> None:
-    data, ends, first = whole(name)
+    data, ends, start = whole(name)
     model = model_of(OWN[name])
-    for _ in cuts(data, first, ends[-1], tmp_path / "state"):
+    for _ in cuts(data, start, ends[-1], tmp_path / "state"):
         with examined(tmp_path / "state") as report:
             if not any(finding.code == "file.truncated" for finding in report.findings):
                 continue  # it ends where a section does
@@ -74,12 +76,12 @@ def test_with_its_model_it_is_the_end_of_the_state(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_model_of_other_widths_says_nothing(name: str, tmp_path: Path) -> None:
-    data, ends, first = whole(name)
+    data, ends, start = whole(name)
     model = model_of(OWN[name])
     other = replace(
         model, caches=tuple(replace(c, k=tuple(n + 32 for n in c.k)) for c in model.caches)
     )
-    for _ in cuts(data, first, ends[0], tmp_path / "state"):
+    for _ in cuts(data, start, ends[0], tmp_path / "state"):
         assert not model.caches or ends_said(tmp_path / "state", other) == []
 
 
@@ -136,3 +138,19 @@ def test_states_are_as_many_as_histories(kind: str, tmp_path: Path) -> None:
     for block, expected in ((1, []), (2, [(len(packed.data), {ALONE})])):
         path.write_bytes(packed.data[: packed.mark(f"recr.blocks[{block}].data").start + 3])
         assert ends_said(path) == expected
+
+
+@pytest.mark.parametrize(("version", "n", "known"), [(2, 4, True), (2, 12, False), (3, 12, True)])
+def test_a_window_that_is_not_there_at_all(
+    version: int, n: int, known: bool, tmp_path: Path
+) -> None:
+    """Builds before b9473 saved whatever their windowed cache held."""
+    tokens = first(n)
+    held = memory("iswa", seq_dialect(version), tokens)
+    packed = pack(Slot(version, tokens, held))
+    path = tmp_path / "state"
+    path.write_bytes(packed.data[: packed.mark("base.streams[0].v[1].data").start + 3])
+    with opened(SAMPLES / "models/gemma2.gguf") as source:
+        header = read_model(source)
+    assert isinstance(header, ModelFile)
+    assert ends_said(path, memory_of(header)) == ([(len(packed.data), set())] if known else [])
