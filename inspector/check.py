@@ -119,7 +119,8 @@ def check_of(
     writer = report.identification.writer
     identity = judge(report.source, report.sections, report.tokens, target.model, writer=writer)
     report = _dated(report, identity)
-    outcome = restore(report, target, rotated=rotated_rows(report, identity))
+    rotated = rotated_rows(report, identity)
+    outcome = restore(report, target, rotated=rotated, identity=identity)
     reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
     assumed = (*target.assumed, *outcome.assumed)
     findings = in_order(

@@ -22,6 +22,7 @@ from inspector.target import FlashAttention, Target, cache_type
 
 if TYPE_CHECKING:
     from inspector.expectation import SectionExpectation
+    from inspector.identity import Identity
 
 _MODEL = frozenset({"model"})
 _REFUSED = "Unable to restore slot: {}"
@@ -49,13 +50,20 @@ class Restore:
     assumed: tuple[str, ...] = ()
 
 
-def restore(report: Report, target: Target, *, rotated: bool | None = None) -> Restore:
+def restore(
+    report: Report,
+    target: Target,
+    *,
+    rotated: bool | None = None,
+    identity: Identity | None = None,
+) -> Restore:
     """Follow the server that the user named.
 
     Args:
         report: what is known of the file, still open.
         target: the server.
         rotated: whether quantized rows were found to be rotated; None if nobody looked.
+        identity: what else the numbers showed; None if nobody looked.
     """
     source, assumed = report.source, list[str]()
     if ggsq_version(target.build) is None:
@@ -74,7 +82,7 @@ def restore(report: Report, target: Target, *, rotated: bool | None = None) -> R
     except Ended as end:
         code = end.finding.code
         return Restore(end.outcome, code, end.message, (end.finding,), tuple(assumed))
-    findings = tuple(_silent(report, target, rotated))
+    findings = tuple(_silent(report, target, rotated, identity))
     reason = findings[0].code if findings else None
     return Restore(Outcome.ACCEPTS, reason, "restored", findings, tuple(assumed))
 
@@ -302,7 +310,9 @@ def _n_vocab(target: Target) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _silent(report: Report, target: Target, rotated: bool | None) -> Iterator[Finding]:
+def _silent(
+    report: Report, target: Target, rotated: bool | None, identity: Identity | None
+) -> Iterator[Finding]:
     """What goes wrong although the restore is accepted."""
     tokens, build = report.tokens, target.build
     whole = Span(0, report.size)
@@ -316,7 +326,7 @@ def _silent(report: Report, target: Target, rotated: bool | None) -> Iterator[Fi
         message = f"{build.label} takes the {tokens.words:,} words of packed tokens for tokens"
         yield Finding("target.tokens-packed", "", tokens.span, message, "a plain list", "packed")
     yield from _rotated_otherwise(report, target, rotated)
-    yield from _ordered_otherwise(report, target)
+    yield from _ordered_otherwise(report, target, identity)
 
 
 def _written(report: Report) -> tuple[int, int]:
@@ -352,9 +362,6 @@ def _rotated_otherwise(report: Report, target: Target, rotated: bool | None) -> 
 
 
 _ROTATION = 8619
-_LATENT_FIRST = 7812
-_DELTA_NETS = (8156, 8390)
-_DELTA_NET_MODELS = ("qwen3next", "qwen35", "qwen35moe")
 
 
 def _divisible(report: Report) -> bool:
@@ -368,26 +375,19 @@ def _divisible(report: Report) -> bool:
     )
 
 
-def _ordered_otherwise(report: Report, target: Target) -> Iterator[Finding]:
+def _ordered_otherwise(
+    report: Report, target: Target, identity: Identity | None
+) -> Iterator[Finding]:
     """Latent keys and delta-net states whose order changed without a trace."""
-    memory, number = target.memory, target.build.number
-    if memory is None or number is None or not report.sections:
-        return
-    since, until = _written(report)
-    section = None
-    if memory.mla and (until < _LATENT_FIRST <= number or number < _LATENT_FIRST <= since):
-        section, what = report.sections[0], "latent keys: rope part and latent part changed places"
-    first, last = _DELTA_NETS
-    crosses = (until <= first and number >= last) or (number <= first and since >= last)
-    if memory.architecture in _DELTA_NET_MODELS and crosses:
-        section, what = report.sections[-1], "states of delta nets: every block was transposed"
-    if section is not None:
-        message = f"{what}; written by {report.identification.builds}"
-        yield Finding(
-            "target.layout-silent",
-            section.path,
-            section.span,
-            message,
-            f"the order of {target.build.label}",
-            "the other",
-        )
+    from inspector.order import orders
+
+    for order in orders(report, target, identity):
+        if order.differs:
+            yield Finding(
+                "target.layout-silent",
+                order.section.path,
+                order.section.span,
+                f"{order.what.value}; written by {report.identification.builds}",
+                f"the order of {target.build.label}",
+                "the other",
+            )

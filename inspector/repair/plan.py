@@ -16,6 +16,8 @@ from inspector.mend import Patched
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import convert, drop
 from inspector.repair.actions.form import restamp, unpack
+from inspector.repair.actions.order import drop_values, swap_latent_keys, transpose_states
+from inspector.repair.actions.split import split_window
 from inspector.repair.actions.streams import fit_streams
 from inspector.repair.actions.tip import synthesize_tip
 from inspector.repair.actions.transcode import transcode
@@ -38,6 +40,10 @@ Action = Callable[[Draft], None]
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("drop-checkpoints",), drop),
     (("trim", "materialize"), trim),
+    (("split-window",), split_window),
+    (("drop-values",), drop_values),
+    (("swap-latent-keys",), swap_latent_keys),
+    (("transpose-states",), transpose_states),
     (("restamp", "relayout"), restamp),
     (("unpack-tokens",), unpack),
     (("fit-streams",), fit_streams),

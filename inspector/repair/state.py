@@ -244,6 +244,8 @@ class State:
 
 OPAQUE = ("dsv4", "minimax-m3")
 """Memory types that are never taken apart."""
+IK_MEMORY = "ik"
+"""What the layouts of ik_llama.cpp name all its memory."""
 
 
 def state_of(report: Report) -> State:
@@ -260,6 +262,10 @@ def state_of(report: Report) -> State:
         raise Refused(f"{memory} memory is not taken apart")
     if len(report.tokens.ids) != report.tokens.count:
         raise Refused("its token list is not whole")
+    if memory == IK_MEMORY:
+        from inspector.repair.ik import ik_parts
+
+        return State(report.source, memory, _tokens(report), ik_parts(report))
     stops = [stop for stop in reading.decoding.stops if not stop.path.startswith("appendix")]
     sections = report.sections
     if stops and sections and stops[0].path.startswith(f"{sections[-1].path}"):
@@ -300,12 +306,19 @@ def _part(source: Source, section: Section) -> Part:
         _cells(section),
         section.n_stream,
         stream,
-        section.v_trans or 0,
+        _v_trans(section),
         section.n_layer if section.n_layer is not None else len(section.k),
         rotation,
         tuple(_tensor(source, block) for block in section.k),
         tuple(_tensor(source, block) for block in section.v),
     )
+
+
+def _v_trans(section: Section) -> int:
+    """The word, or what the sizes of values say in files that have none."""
+    if section.v_trans is not None:
+        return section.v_trans
+    return int(any(block.element_bytes for block in section.v))
 
 
 def _body(section: Section, stream: int) -> Node:

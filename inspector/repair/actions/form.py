@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector.repair.draft import Draft, Step
-from inspector.repair.state import Refused
+from inspector.repair.state import Part, Recurrent, Refused
 
 _WORDS = {
     "streams": "the number of cell arrays in front of every cache",
@@ -25,25 +25,54 @@ def restamp(draft: Draft) -> None:
         if not draft.state.caches or before == after:
             continue
         (added if after > before else dropped).append(what)
-    if form.version == stored.version and not added and not dropped:
+    if stored.version == _FIRST < form.version:
+        added.append("whether values are stored channel by channel, which their sizes tell")
+        dropped.append("the width of a size_t and that of values")
+    counts = _layer_counts(draft)
+    if form.version == stored.version and not added and not dropped and not counts:
         return
+    before_it = [name for name, _ in draft.refused if name in _FIRST_OF_ALL]
+    if before_it:
+        raise Refused(f"{before_it[0]} would have to be done first: a newer form would hide that")
     if form.rotation and not stored.rotation:
         _rotation_words(draft)
     changes = [f"the version word: {stored.version} becomes {form.version}"]
     if form.version == stored.version:
         changes = []
     changes += [f"adds {what}" for what in added] + [f"drops {what}" for what in dropped]
+    changes += [f"n_layer of {member}: {n} becomes {new}" for member, (n, new) in counts.items()]
     assert draft.target is not None  # else the wanted form is the stored one
     draft.form = replace(form, packed=stored.packed)
     label = draft.target.build.label
     draft.take(
         Step(
-            "relayout" if added or dropped else "restamp",
+            "relayout" if added or dropped or counts else "restamp",
             f"{label} reads slot files of version {form.version} in its own layout alone",
             "; ".join(changes),
             proven="b7551, b8156, b9538, b10229, b10809, b11063, b11549",
         )
     )
+
+    def counted(part: Part) -> Part:
+        return replace(part, n_layer=counts[part.member][1]) if part.member in counts else part
+
+    draft.convert_parts(counted)
+
+
+_FIRST = 1
+_FIRST_OF_ALL = ("split-window", "swap-latent-keys", "transpose-states")
+"""What cannot be told from a copy any more."""
+
+
+def _layer_counts(draft: Draft) -> dict[str, tuple[int, int]]:
+    """Words that count layers otherwise than the target, of sections with as many blocks."""
+    found = {}
+    for part in draft.state.parts:
+        expected = draft.expects(part.member)
+        blocks = len(part.r if isinstance(part, Recurrent) else part.k)
+        if expected is not None and blocks == len(expected.k) and part.n_layer != expected.n_layer:
+            found[part.member] = part.n_layer, expected.n_layer
+    return found
 
 
 def _rotation_words(draft: Draft) -> None:

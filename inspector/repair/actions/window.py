@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inspector.builds import build_number
-from inspector.geometry import WindowType
+from inspector.geometry import MemoryExpectation, WindowType
 from inspector.repair.draft import Draft, Step
+from inspector.repair.state import Numbers
 
 TRIM_WINDOW = "trim-window"
 _MASKED_LEFT_OUT = 9473
@@ -24,6 +26,22 @@ def window_of(draft: Draft) -> int | None:
     if swa is None or base is None or not only_window:
         return None
     return len(swa.cells) if 0 < len(swa.cells) < len(base.cells) else None
+
+
+def seen(pos: Numbers, memory: MemoryExpectation) -> NDArray[np.bool_]:
+    """Which positions the window shows to the highest of them.
+
+    Source: ggml-org/llama.cpp b10587, src/llama-hparams.cpp `llama_hparams::is_masked_swa`.
+
+    Args:
+        pos: positions, shape `(n_cells,)`.
+        memory: of a model with windows.
+    """
+    first = int(pos.max(initial=0)) - memory.n_swa + 1
+    if memory.swa_type is WindowType.CHUNKED:
+        first = int(pos.max(initial=0)) // memory.n_swa * memory.n_swa
+    found: NDArray[np.bool_] = pos >= first
+    return found
 
 
 def trim_window(draft: Draft) -> None:

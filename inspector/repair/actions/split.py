@@ -1,0 +1,73 @@
+"""A cache of its own for windowed layers, which older builds kept among the others.
+
+Source: ggml-org/llama.cpp b5429 (PR #13194), b7789 for hybrid models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from formats.bodies.compositions import MEMORY
+from inspector.repair.actions.window import seen
+from inspector.repair.draft import Draft, Step
+from inspector.repair.state import Cache, Part, Refused
+
+ACTION = "split-window"
+_SPLIT = {"kv": "iswa", "hybrid": "hybrid-iswa"}
+"""Memory types of models with windows: before, and since they have a cache of their own."""
+
+
+def split_window(draft: Draft) -> None:
+    """Windowed layers apart, with the cells that the next token sees."""
+    target, state = draft.target, draft.state
+    memory = target.memory if target is not None else None
+    if target is None or memory is None or _SPLIT.get(state.memory) != memory.memory:
+        return
+    base, swa = (
+        next((one for one in memory.caches if one.kind == kind), None)
+        for kind in ("attention", "swa")
+    )
+    cache = state.cache("attention")
+    if cache is None or base is None or swa is None:
+        return
+    layers = sorted(base.layers + swa.layers)
+    if len(cache.k) != len(layers) or len(cache.v) != len(layers):
+        raise Refused(
+            f"{cache.member} has {len(cache.k)} layers, those of the model's two caches are "
+            f"{len(layers)}"
+        )
+
+    def of(member: str, kind: str, own: tuple[int, ...]) -> Cache:
+        k, v = (
+            tuple(tensors[layers.index(layer)] for layer in own) for tensors in (cache.k, cache.v)
+        )
+        return replace(cache, member=member, kind=kind, n_layer=len(own), k=k, v=v)
+
+    windowed = of(swa.member, "swa", swa.layers)
+    kept = np.arange(len(cache.cells))
+    if target.build.has("masked-cells-left-out"):
+        kept = np.flatnonzero(seen(cache.cells.pos, memory))
+    parts: dict[str, Part] = {part.member: part for part in state.parts}
+    parts[base.member] = of(base.member, "attention", base.layers)
+    parts[swa.member] = windowed.taken(kept, ACTION)
+    left = len(cache.cells) - len(kept)
+    draft.take(
+        Step(
+            ACTION,
+            f"since b5429 windowed layers have a cache of their own: {target.build.label} wants "
+            f"two sections, and the file has one of {cache.n_layer} layers",
+            f"a section of {len(base.layers)} layers with {len(cache.cells):,} cells, and one of "
+            f"{len(swa.layers)} windowed layers with {len(kept):,}"
+            + (f"; the other {left:,} are in front of the window" if left else ""),
+            "nothing that the next token can see; a prompt that goes back needs a checkpoint"
+            if left
+            else None,
+            proven="b5129 on b11549, with gemma3",
+        )
+    )
+    members = [member for member, _, _ in MEMORY[memory.memory][1]]
+    draft.state = replace(
+        state, memory=memory.memory, parts=tuple(parts[member] for member in members)
+    )
