@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
@@ -51,11 +53,11 @@ def write(
 ) -> None:
     """Write all files, or none.
 
-    They get their names in order when all are on the disk, so whoever ends this early leaves none
-    of them, or the first ones whole.
+    They get their names in order when all are on the disk: whoever ends this early leaves none of
+    them, or the first ones whole. What lay beside a state that is replaced is removed before.
 
     Args:
-        files: what to write; the state first.
+        files: what to write, all to one folder; the state first.
         stale: files that would be taken for companions of the state, which are none of `files`.
         look: is shown where the files lie before they get their names; what it raises stops all.
         force: whether files that are there may be replaced.
@@ -65,22 +67,44 @@ def write(
         NotWritten: if one cannot be; those that are there already stay as they are.
         Unreadable: if the source cannot be read.
     """
-    for path in (*(file.path for file in files), *stale):
-        _check_place(path, force=force)
+    first, *others = files
+    names = (first.path, *(file.path for file in others), *stale)
+    before = [_found(path, force=force) for path in names]
     with ExitStack() as stack:
         places = []
         for file in files:
             with _explained(file.path):
-                place = stack.enter_context(_unnamed(file.path))
+                place = stack.enter_context(_unnamed(file.path.parent))
                 places.append(place)
                 _fill(place.descriptor, file, progress)
-        look([place.path for place in places])
-        for path in stale:
-            with _explained(path):
-                path.unlink(missing_ok=True)
+        now = time.time_ns()
         for file, place in zip(files, places, strict=True):
             with _explained(file.path):
-                _name(place, file.path, force=force)
+                os.utime(place.descriptor, ns=(now, now))
+                os.fsync(place.descriptor)
+        look([place.path for place in places])
+        folder = stack.enter_context(_locked(first.path.parent))
+        for path, old in zip(names, before, strict=True):
+            if _found(path, force=True) != old:
+                raise NotWritten(f"{path} was written by another program meanwhile")
+        for path in names[1:]:
+            with _explained(path):
+                path.unlink(missing_ok=True)
+        _sync(folder, first.path.parent)
+        _name_all(files, places, folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """A folder in which no other repair gives names; where locks are not known, without one."""
+    with _explained(folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -92,18 +116,24 @@ def _explained(path: Path) -> Iterator[None]:
         raise NotWritten(f"{path}: {error.strerror}") from error
 
 
-def _check_place(path: Path, *, force: bool) -> None:
+def _found(path: Path, *, force: bool) -> tuple[int, ...] | None:
+    """What tells the file that has a name from any other; None if none has it.
+
+    Raises:
+        NotWritten: if it may not be replaced.
+    """
     with _explained(path):
         try:
             status = path.lstat()
         except FileNotFoundError:
-            return
+            return None
     if stat.S_ISLNK(status.st_mode):
         raise NotWritten(f"{path} is a symbolic link: name the file itself")
     if not stat.S_ISREG(status.st_mode):
         raise NotWritten(f"{path} is no regular file")
     if not force:
         raise NotWritten(f"{path} is there already: --force replaces it")
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass
@@ -122,9 +152,9 @@ class _Place:
 
 
 @contextmanager
-def _unnamed(target: Path) -> Iterator[_Place]:
-    """A new file on the disk of the target; nothing is left of it unless it gets a name."""
-    place = _nameless(target.parent) or _hidden(target)
+def _unnamed(folder: Path) -> Iterator[_Place]:
+    """A new file in a folder; nothing is left of it unless it gets a name."""
+    place = _nameless(folder) or _hidden(folder)
     try:
         yield place
     finally:
@@ -151,46 +181,68 @@ def _nameless(folder: Path) -> _Place | None:
     return None
 
 
-def _hidden(target: Path) -> _Place:
-    descriptor, name = mkstemp(".part", f".{target.name[:_LONGEST]}.", target.parent)
+def _hidden(folder: Path) -> _Place:
+    descriptor, name = mkstemp(_PART, _HIDDEN, folder)
     return _Place(descriptor, Path(name), named=True)
 
 
-_LONGEST = 100
-"""Characters of a name that a hidden one begins with."""
+_HIDDEN, _PART = ".slotscope.", ".part"
+"""How names begin and end that nobody looks for."""
 
 
 def _fill(descriptor: int, file: File, progress: Progress) -> None:
+    os.fchmod(descriptor, file.mode)
     for segment in file.content.content:
         _copy(descriptor, segment, progress)
-    os.fchmod(descriptor, file.mode)
-    os.fsync(descriptor)
-    if os.fstat(descriptor).st_size != file.content.size:
+    if os.lseek(descriptor, 0, os.SEEK_CUR) != file.content.size:
         raise OSError(errno.EIO, "not all bytes were written")
+    os.ftruncate(descriptor, file.content.size)
 
 
-def _name(place: _Place, path: Path, *, force: bool) -> None:
-    """Give a file its name, and make that last.
+def _name(place: _Place, path: Path) -> None:
+    """Give a file its name, also in place of another.
 
     Raises:
         OSError: among others if the name was taken meanwhile.
     """
-    if force and path.exists():
-        hidden = path.with_name(f".{path.name[:_LONGEST]}.{os.getpid()}.part")
-        _link(place, hidden)
+    if path.exists():
+        hidden = place.path
+        if not place.named:
+            hidden = path.with_name(f"{_HIDDEN}{os.getpid()}{_PART}")
+            hidden.unlink(missing_ok=True)
+            _link(place, hidden)
         hidden.replace(path)
-    else:
-        try:
-            _link(place, path)
-        except OSError as error:
-            if error.errno not in _NOT_HERE or not place.named or path.exists():
-                raise
-            place.path.rename(path)  # a disk without hard links
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        return
+    try:
+        _link(place, path)
+    except OSError as error:
+        if error.errno not in _NOT_HERE or not place.named:
+            raise
+        place.path.rename(path)  # a disk without hard links
+
+
+def _name_all(files: Sequence[File], places: Sequence[_Place], folder: int) -> None:
+    """Give all files their names, or take away those that were given."""
+    given: list[Path] = []
+    try:
+        for file, place in zip(files, places, strict=True):
+            with _explained(file.path):
+                _name(place, file.path)
+            given.append(file.path)
+            _sync(folder, file.path.parent)
+    except BaseException:
+        for path in reversed(given):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _sync(folder: int, path: Path) -> None:
+    """Make names last, where the system knows how."""
     try:
         os.fsync(folder)
-    finally:
-        os.close(folder)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise NotWritten(f"{path}: {error.strerror}") from error
 
 
 def _link(place: _Place, path: Path) -> None:
@@ -224,20 +276,35 @@ def _put(descriptor: int, data: bytes, progress: Progress) -> None:
 
 
 def _in_kernel(descriptor: int, segment: Keep, progress: Progress) -> int:
-    """Copy without reading; as much as the file systems can do so."""
+    """Copy without reading, holes as holes; as much as the file systems can do so.
+
+    Whatever stops it is met again by who reads and writes the rest, and told from there.
+    """
     own = getattr(segment.source, "descriptor", None)
     if own is None or not hasattr(os, "copy_file_range"):
         return 0
     start, size, done = segment.span.start, len(segment), 0
-    while done < size:
-        try:
-            moved = os.copy_file_range(own, descriptor, min(_AT_ONCE, size - done), start + done)
-        except OSError as error:
-            if error.errno in _NOT_HERE:
-                return done
-            raise
-        if not moved:
-            return done
-        done += moved
-        progress(moved)
+    with suppress(OSError):
+        while done < size:
+            at = start + done
+            moved = min(_data_from(own, at), start + size) - at
+            if moved > 0:
+                os.lseek(descriptor, moved, os.SEEK_CUR)
+            else:
+                stop = min(os.lseek(own, at, os.SEEK_HOLE), start + size, at + _AT_ONCE)
+                moved = os.copy_file_range(own, descriptor, stop - at, at)
+            if not moved:
+                break
+            done += moved
+            progress(moved)
     return done
+
+
+def _data_from(descriptor: int, at: int) -> int:
+    """Where bytes begin that are no hole; the end of the file if none do."""
+    try:
+        return os.lseek(descriptor, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return os.fstat(descriptor).st_size

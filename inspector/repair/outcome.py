@@ -6,16 +6,18 @@ import json
 import os
 import stat
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 
 from inspector.bundle import SUFFIXES
+from inspector.node import Kind, walk
 from inspector.repair.apply import File, NotWritten, write
 from inspector.repair.plan import Plan
-from inspector.repair.segments import CHUNK, Composed, Make
-from inspector.source import Source, opened
+from inspector.repair.segments import CHUNK, Composed, Write
+from inspector.report import Report
+from inspector.source import opened
+from inspector.span import gaps
 
 RECORD = ".slotscope.json"
 """What the name of the record adds to that of the copy."""
@@ -38,53 +40,86 @@ def carry_out(
             is not what was planned; nothing is left then.
         Unreadable: if the source cannot be read.
     """
-    source = plan.report.source
-    stamp, mode = source.stamp(), os.fstat(source.descriptor).st_mode & 0o777 | stat.S_IWUSR
+    report, source = plan.report, plan.report.source
+    _check_unchanged(report)
+    mode = os.fstat(source.descriptor).st_mode & 0o777 | stat.S_IWUSR
     targets = [new.with_name(new.name + output.suffix) for output in plan.outputs]
-    names = {target.name for target in targets}
-    stale = [
-        new.with_name(new.name + suffix) for suffix in SUFFIXES if new.name + suffix not in names
-    ]
-    with ThreadPoolExecutor(1) as beside:
-        digest = beside.submit(_digest, source)
-        size = len(_record(plan, _UNKNOWN))
-        record = Make(size, lambda: iter((_record(plan, digest.result()),)), "record")
-        contents = [*(output.content for output in plan.outputs), Composed((record,), RECORD)]
-        targets.append(new.with_name(new.name + RECORD))
-        files = [File(t, content, mode) for t, content in zip(targets, contents, strict=True)]
+    targets.append(new.with_name(new.name + RECORD))
+    stale = [new.with_name(new.name + suffix) for suffix in SUFFIXES]
+    stale = [path for path in stale if path not in targets]
+    for path in (*targets, *stale):
+        _check_other(path, report)
+    record = Composed((Write(_record(plan), "record"),), RECORD)
+    contents = [*(output.content for output in plan.outputs), record]
+    files = [File(t, content, mode) for t, content in zip(targets, contents, strict=True)]
 
-        def look(places: Sequence[Path]) -> None:
-            if source.stamp() != stamp:
-                raise NotWritten(f"{source.name} changed while it was read")
-            with ExitStack() as stack:
-                found = [stack.enter_context(opened(place)) for place in places[:-1]]
-                if not plan.is_seen_in(found):
-                    raise NotWritten(f"{new}: what is on the disk is not what was planned")
+    def look(places: Sequence[Path]) -> None:
+        _check_unchanged(report)
+        with ExitStack() as stack:
+            found = [stack.enter_context(opened(place)) for place in places[:-1]]
+            if not plan.is_seen_in(found):
+                raise NotWritten(f"{new}: what is on the disk is not what was planned")
 
-        write(files, stale, look, force=force, progress=progress)
+    write(files, stale, look, force=force, progress=progress)
 
 
-_UNKNOWN = "0" * 32
-"""A digest, before it is known."""
+def _check_unchanged(report: Report) -> None:
+    """See that the files that were read are still what they were when they were opened."""
+    files = [(report.bundle.subject, report.source)]
+    files += [(other.companion.file, other.source) for other in report.beside]
+    for file, source in files:
+        if source.stamp() != (file.size, file.mtime_ns):
+            raise NotWritten(f"{file.path} changed while it was read")
 
 
-def _digest(source: Source) -> str:
+def _check_other(path: Path, report: Report) -> None:
+    """See that a name is none of a file that was read, or that belongs to it."""
+    around = report.bundle
+    companions = (*around.companions, *around.siblings)
+    originals = [around.subject, *(companion.file for companion in companions)]
+    if around.state is not None:
+        originals.append(around.state)
+    with suppress(OSError):
+        status = path.stat()
+        for file in originals:
+            if (status.st_dev, status.st_ino) == file.identity:
+                raise NotWritten(
+                    f"{path} is the same file as {file.path}: originals are never written"
+                )
+
+
+_SMALL = 64 << 20
+"""Bytes of a file up to which a digest of all of it costs next to nothing."""
+
+
+def _digest(report: Report) -> tuple[str, str]:
+    """A digest of a file, and what of it was digested."""
     from xxhash import xxh3_128
 
+    source, reading = report.source, report.identification.reading
+    spans, name = [source.whole()], "all bytes"
+    if source.size > _SMALL and reading is not None:
+        kinds = (Kind.PAYLOAD, Kind.GAP)
+        left = [node.span for _, node in walk(reading.decoding.root) if node.kind in kinds]
+        spans, name = list(gaps(left, source.whole())), "all bytes outside tensors"
     state = xxh3_128()
-    for offset in range(0, source.size, CHUNK):
-        state.update(source.read_at(offset, CHUNK))
-    return state.hexdigest()
+    for span in spans:
+        for offset in range(span.start, span.stop, CHUNK):
+            state.update(source.read_at(offset, min(CHUNK, span.stop - offset)))
+    return state.hexdigest(), name
 
 
-def _record(plan: Plan, digest: str) -> bytes:
+def _record(plan: Plan) -> bytes:
+    digest, digested = _digest(plan.report)
     document = {
         "schema": SCHEMA,
         "tool": f"slotscope {version('slotscope')}",
         "source": {
             "name": plan.report.name,
             "bytes": plan.report.size,
+            "mtime_ns": plan.report.bundle.subject.mtime_ns,
             "xxh3": digest,
+            "xxh3_of": digested,
         },
         "actions": [
             {"action": step.action, "changes": step.changes, "loss": step.loss}

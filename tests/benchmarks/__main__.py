@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -21,8 +22,12 @@ from formats.ggml_types import TYPES
 from inspector.numbers import dequantize
 from inspector.quantize import WRITABLE, quantize
 from inspector.render.as_json import to_dict
+from inspector.repair.draft import Options
+from inspector.repair.outcome import carry_out
+from inspector.repair.plan import planned
 from inspector.report import examined
 from inspector.rotation import rotate
+from inspector.target import target_of
 from inspector.transpose import chunks_transposed
 from tests.support.large import large_slot
 from tests.support.writer import (
@@ -117,6 +122,41 @@ def report_numerics() -> None:
         print(f"{what}: {speed:.0f} MB/s (aim: 150), {ratio:.0f} times a copy of the f16")
 
 
+def elapsed(run: Callable[[], object]) -> float:
+    """Wall clock of a call, the best of three runs."""
+
+    def once() -> float:
+        before = time.perf_counter()
+        run()
+        return time.perf_counter() - before
+
+    return min(once() for _ in range(3))
+
+
+def report_copies(state: Path) -> None:
+    """What it costs to write a copy, against `cp` and `sync` of that copy on the same disk."""
+    new, other = state.with_name("new.slot"), state.with_name("other.slot")
+    tasks = {
+        "trim": ("b10229", Options(at=3072)),
+        "restamp": ("b11549", Options()),
+        "a plain copy": (None, Options()),
+    }
+    for name, (build, options) in tasks.items():
+
+        def repaired(build: str | None = build, options: Options = options) -> None:
+            with ExitStack() as stack:
+                target = stack.enter_context(target_of(None, build, None)) if build else None
+                plan = stack.enter_context(planned(state, target, options, new.name))
+                carry_out(plan, new, force=True)
+
+        def copied() -> None:
+            subprocess.run(["cp", new, other], check=True)
+            subprocess.run(["sync", other], check=True)
+
+        took = elapsed(repaired)
+        report(f"repair: {name}, speed", "cp and sync of the copy", elapsed(copied) / took, 0.7)
+
+
 def main() -> None:
     python = sys.executable
     libraries = seconds(python, "-c", "import construct, numpy, typer, rich")
@@ -137,6 +177,7 @@ def main() -> None:
         deep -= seconds(python, *MAIN, "inspect", str(noise))
         speed = seconds("sha256sum", str(noise)) / deep
         report("reading tensors, speed", "sha256sum", speed, 0.5)
+        report_copies(noise)
     report_numerics()
     print(f"reports in one process: {files_per_second():.0f} files a second")
 

@@ -1,0 +1,432 @@
+"""What repair writes: whole or not at all, beside nothing stale, and never over an original."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copy
+
+import pytest
+
+from inspector.repair import apply
+from inspector.repair.apply import NotWritten
+from inspector.repair.draft import Options
+from inspector.repair.outcome import RECORD, carry_out
+from inspector.repair.plan import Plan, planned
+from inspector.report import examined
+from inspector.source import Unreadable
+from tests.support.large import large_slot
+from tests.support.meter import python
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples/intact/ggsq2.hybrid--with-pkcl1.slot"
+NAMES = ("new.bin", "new.bin.checkpoints", "new.bin" + RECORD)
+
+
+@pytest.fixture(params=["nameless", "hidden", "read and written"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the files come to be: the systems differ."""
+    if request.param == "hidden":
+        monkeypatch.setattr(apply, "_nameless", lambda folder: None)
+    if request.param == "read and written":
+        monkeypatch.setattr(apply, "_in_kernel", lambda *args: 0)
+    return str(request.param)
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """A state with a checkpoint list beside it."""
+    for suffix in ("", ".ckpt"):
+        copy(SAMPLE.with_name(SAMPLE.name + suffix), tmp_path / ("slot.bin" + suffix))
+    return tmp_path / "slot.bin"
+
+
+@contextmanager
+def plan_of(path: Path, to: str = "llcp1", new: str = "new.bin") -> Iterator[Plan]:
+    with planned(path, None, Options(to=to), new) as plan:
+        yield plan
+
+
+def repaired(path: Path, new: Path, *, to: str = "llcp1", force: bool = False) -> None:
+    with plan_of(path, to, new.name) as plan:
+        carry_out(plan, new, force=force)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    before = content(folder)
+    yield
+    assert content(folder) == before
+
+
+@pytest.mark.usefixtures("way")
+def test_all_files_are_written(original: Path) -> None:
+    folder = original.parent
+    before = content(folder)
+    original.chmod(0o440)
+    with plan_of(original) as plan:
+        progress: list[int] = []
+        carry_out(plan, folder / "new.bin", progress=progress.append)
+        wanted = [one.content.read_at(0, one.content.size) for one in plan.outputs]
+    after = content(folder)
+    assert set(after) == {*before, *NAMES}
+    assert {name: after[name] for name in before} == before
+    assert [after[name] for name in NAMES[:2]] == wanted
+    assert sum(progress) == sum(len(after[name]) for name in NAMES)
+    record = json.loads(after[NAMES[2]])
+    assert record["schema"] == "slotscope.record/1"
+    assert record["tool"].startswith("slotscope ")
+    assert record["source"]["name"] == "slot.bin"
+    assert record["source"]["bytes"] == len(before["slot.bin"])
+    assert record["source"]["xxh3_of"] == "all bytes"
+    assert [action["action"] for action in record["actions"]] == ["convert-checkpoints"]
+    states = [(folder / name).stat() for name in NAMES]
+    assert {stat.S_IMODE(status.st_mode) for status in states} == {0o640}
+    assert len({status.st_mtime_ns for status in states}) == 1
+    with examined(folder / "new.bin") as report:
+        assert [one.usable for one in report.checkpoints] == [True, True]
+
+
+@pytest.mark.usefixtures("way")
+def test_an_output_that_is_there_is_refused(original: Path) -> None:
+    for name in NAMES:
+        (original.parent / name).write_bytes(b"mine")
+        with (
+            unchanged(original.parent),
+            pytest.raises(NotWritten, match=f"{name} is there already: --force"),
+        ):
+            repaired(original, original.parent / "new.bin")
+        (original.parent / name).unlink()
+
+
+@pytest.mark.usefixtures("way")
+def test_a_companion_of_another_state_is_refused(original: Path) -> None:
+    (original.parent / "new.bin.ckpt").write_bytes(b"of a state that is gone")
+    with unchanged(original.parent), pytest.raises(NotWritten, match=r"new.bin.ckpt is there"):
+        repaired(original, original.parent / "new.bin")
+
+
+@pytest.mark.usefixtures("way")
+def test_force_leaves_nothing_of_what_was_there(original: Path) -> None:
+    folder = original.parent
+    for suffix in ("", ".ckpt", ".checkpoints", ".tokens.json", ".gen", ".dft", RECORD):
+        (folder / f"new.bin{suffix}").write_bytes(b"old")
+    repaired(original, folder / "new.bin", force=True)
+    assert set(content(folder)) == {"slot.bin", "slot.bin.ckpt", *NAMES}
+    assert b"old" not in content(folder).values()
+    repaired(original, folder / "new.bin", to="sckp1", force=True)
+    assert set(content(folder)) == {"slot.bin", "slot.bin.ckpt", NAMES[0], NAMES[2]}
+
+
+@pytest.mark.usefixtures("way")
+def test_old_companions_go_before_the_new_state_comes(
+    original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = original.parent
+    for suffix in ("", ".ckpt", ".checkpoints"):
+        (folder / f"new.bin{suffix}").write_bytes(b"old")
+
+    def stopped(place: object, path: Path) -> None:
+        assert path == folder / "new.bin"
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(apply, "_name", stopped)
+    with pytest.raises(NotWritten, match=r"new.bin: Input/output error"):
+        repaired(original, folder / "new.bin", force=True)
+    assert set(content(folder)) == {"slot.bin", "slot.bin.ckpt", "new.bin"}
+    assert content(folder)["new.bin"] == b"old"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_original_is_no_output(
+    original: Path, monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    folder = original.parent
+    (folder / "sub").mkdir()
+    (folder / "hard.bin").hardlink_to(original)
+    (folder / "soft.bin").symlink_to(original)
+    (folder / "to-list.bin").hardlink_to(folder / "slot.bin.ckpt")
+    monkeypatch.chdir(folder)
+    before = content_of_files(folder)
+    for new in (
+        original,
+        Path("slot.bin"),
+        Path("sub/../slot.bin"),
+        Path("hard.bin"),
+        Path("soft.bin"),
+        Path("to-list.bin"),
+        Path("slot.bin.ckpt"),
+    ):
+        with pytest.raises(NotWritten, match=r"is the same file as .*originals are never written"):
+            repaired(original, new, force=force)
+    assert content_of_files(folder) == before
+
+
+def content_of_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_an_original_that_is_named_like_a_companion_of_the_output(original: Path) -> None:
+    state = original.rename(original.with_name("new.bin.checkpoints"))
+    with unchanged(original.parent), pytest.raises(NotWritten, match="originals are never written"):
+        repaired(state, original.with_name("new.bin"), to="sckp1", force=True)
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("name", ["new.bin", "new.bin.checkpoints", "new.bin.ckpt"])
+def test_symbolic_links_are_no_outputs(original: Path, name: str, *, force: bool) -> None:
+    folder = original.parent
+    (folder / "elsewhere").write_bytes(b"of somebody else")
+    (folder / name).symlink_to("elsewhere")
+    with unchanged(folder), pytest.raises(NotWritten, match=f"{name} is a symbolic link"):
+        repaired(original, folder / "new.bin", force=force)
+    (folder / "elsewhere").unlink()
+    with pytest.raises(NotWritten, match=f"{name} is a symbolic link"):
+        repaired(original, folder / "new.bin", force=force)
+
+
+def test_folders_and_places_that_are_not_there(original: Path) -> None:
+    folder = original.parent
+    (folder / "sub").mkdir()
+    before = content_of_files(folder)
+    cases = {
+        "sub": "is no regular file",
+        "nowhere/new.bin": "No such file or directory",
+        "slot.bin/new.bin": "Not a directory",
+        "x" * 250: "File name too long",
+    }
+    for name, why in cases.items():
+        with pytest.raises(NotWritten, match=why):
+            repaired(original, folder / name, force=True)
+    assert content_of_files(folder) == before
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_may_not_be_written(
+    original: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    flag, opened = os.O_TMPFILE | os.O_CREAT, os.open
+
+    def read_only(path: object, flags: int, *args: int, **more: int) -> int:
+        if flags & flag & ~os.O_DIRECTORY:
+            raise OSError(error, os.strerror(error))
+        return opened(path, flags, *args, **more)  # type: ignore[arg-type]
+
+    with plan_of(original) as plan, unchanged(original.parent):
+        monkeypatch.setattr(os, "open", read_only)
+        with pytest.raises(NotWritten, match=os.strerror(error)):
+            carry_out(plan, original.parent / "new.bin")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+@pytest.mark.usefixtures("way")
+def test_a_folder_without_permission(original: Path) -> None:
+    folder = original.parent
+    folder.chmod(0o555)
+    try:
+        with unchanged(folder), pytest.raises(NotWritten, match="Permission denied"):
+            repaired(original, folder / "new.bin")
+    finally:
+        folder.chmod(0o755)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    "call", ["write", "copy_file_range", "fsync", "ftruncate", "utime", "link"]
+)
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_call_that_fails_leaves_nothing(
+    original: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    """The first, the second, … call of a kind fails, until all succeed."""
+    real: Callable[..., object] = getattr(os, call)
+    left = [0]
+
+    def fails(*args: object, **more: object) -> object:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(error, os.strerror(error))
+        return real(*args, **more)
+
+    folder = original.parent
+    with plan_of(original) as plan:
+        before = content(folder)
+        monkeypatch.setattr(apply, "CHUNK", 1000)
+        monkeypatch.setattr(os, call, fails)
+        for n in range(1, 100):
+            left[0] = n
+            try:
+                carry_out(plan, folder / "new.bin")
+            except NotWritten as reason:
+                assert os.strerror(error) in str(reason)  # noqa: PT017
+                assert content(folder) == before
+            else:
+                break
+        assert {name: content(folder)[name] for name in before} == before
+        assert set(content(folder)) == {*before, *NAMES}
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("room", [0, 1, 1000, 4175, 5000])
+def test_a_limit_on_sizes_leaves_nothing(original: Path, room: int) -> None:
+    with plan_of(original) as plan, unchanged(original.parent):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+        try:
+            with pytest.raises(NotWritten, match=r"new.bin(.checkpoints)?: File too large"):
+                carry_out(plan, original.parent / "new.bin")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("way")
+def test_a_source_that_cannot_be_read(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bad block: copying in the kernel meets it, then reading does, and says where."""
+    real = os.pread
+
+    def bad(descriptor: int, size: int, offset: int) -> bytes:
+        if offset <= 2000 < offset + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, size, offset)
+
+    def bad_copy(*args: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with plan_of(original) as plan, unchanged(original.parent):
+        monkeypatch.setattr(os, "copy_file_range", bad_copy)
+        monkeypatch.setattr(os, "pread", bad)
+        with pytest.raises(Unreadable, match="Input/output error at 0x"):
+            carry_out(plan, original.parent / "new.bin")
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1500)
+
+
+def overwrite(path: Path) -> None:
+    data = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("change", [grow, shrink, overwrite])
+@pytest.mark.parametrize("name", ["slot.bin", "slot.bin.ckpt"])
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_a_source_that_changes_stops_the_run(
+    original: Path, change: Callable[[Path], None], name: str, moment: str
+) -> None:
+    folder, calls = original.parent, [0]
+
+    def disturb(n: int) -> None:
+        calls[0] += 1
+        if moment == "while" and calls[0] == 1:
+            change(folder / name)
+
+    with plan_of(original) as plan:
+        if moment == "before":
+            change(folder / name)
+        with pytest.raises((NotWritten, Unreadable), match=r"changed|shorter"):
+            carry_out(plan, folder / "new.bin", progress=disturb)
+    assert set(content(folder)) == {"slot.bin", "slot.bin.ckpt"}
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("taken", NAMES[:2])
+def test_of_two_repairs_one_wins(original: Path, taken: str, *, force: bool) -> None:
+    """Another program takes a name while the copy is written."""
+    folder = original.parent
+    if force:
+        for name in NAMES:
+            (folder / name).write_bytes(b"old")
+    done: list[int] = []
+
+    def other(n: int) -> None:
+        if not done:
+            done.append(n)
+            (folder / "other").write_bytes(b"of the other")
+            (folder / "other").replace(folder / taken)
+
+    with (
+        plan_of(original) as plan,
+        pytest.raises(NotWritten, match="was written by another program meanwhile"),
+    ):
+        carry_out(plan, folder / "new.bin", force=force, progress=other)
+    after = content(folder)
+    left = dict.fromkeys(NAMES, b"old") if force else {}
+    left[taken] = b"of the other"
+    assert {name: data for name, data in after.items() if name.startswith("new")} == left
+    assert not [name for name in after if name.startswith(".")]
+
+
+@pytest.mark.usefixtures("way")
+def test_what_is_on_the_disk_is_looked_at(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+
+    def wrong(descriptor: int, data: bytes) -> int:
+        return real(descriptor, bytes(len(data)))
+
+    with plan_of(original) as plan, unchanged(original.parent):
+        monkeypatch.setattr(apply, "_in_kernel", lambda *args: 0)
+        monkeypatch.setattr(os, "write", wrong)
+        with pytest.raises(NotWritten, match="not what was planned"):
+            carry_out(plan, original.parent / "new.bin")
+
+
+@pytest.mark.usefixtures("way")
+def test_a_disk_without_hard_links(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*args: object, **more: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(apply, "_nameless", lambda folder: None)
+    monkeypatch.setattr(os, "link", no_link)
+    repaired(original, original.parent / "new.bin")
+    repaired(original, original.parent / "new.bin", force=True)
+    assert set(content(original.parent)) == {"slot.bin", "slot.bin.ckpt", *NAMES}
+
+
+def test_copying_in_the_kernel_that_is_not_there(
+    original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "copy_file_range")
+    repaired(original, original.parent / "new.bin")
+    assert content(original.parent)["new.bin"] == original.read_bytes()
+
+
+def test_large_files_cost_little(tmp_path: Path) -> None:
+    """A save of several GiB with holes: what is read, the memory, the record, and the bytes."""
+    path = large_slot(tmp_path)
+    code = (
+        "import sys; from inspector.cli import main;"
+        "sys.argv = ['slotscope', 'repair', *sys.argv[1:]]; main()"
+    )
+    new = tmp_path / "new.slot"
+    words = [str(path), "-o", str(new), "--at", "150000", "--allow-loss"]
+    usage = python(code, *words, scratch=tmp_path)
+    assert usage.returncode == 0, usage.stderr
+    assert usage.peak_bytes < 300e6
+    assert usage.seconds < 5
+    assert new.stat().st_blocks * 512 < 64 << 20
+    record = json.loads(new.with_name(new.name + RECORD).read_text())
+    assert record["source"]["xxh3_of"] == "all bytes outside tensors"
+    with planned(path, None, Options(at=150_000), "x") as plan:
+        carry_out(plan, tmp_path / "again.slot")
+        assert plan.report.source.bytes_read < 32 << 20
