@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from formats.ggml_types import IK
 from inspector.builds import build_number
 from inspector.servers import CHANGES, Build, uncertain
 
@@ -68,6 +69,8 @@ def orders(report: Report, target: Target, identity: Identity | None) -> Iterato
     memory, build = target.memory, target.build
     if memory is None or build.number is None or not report.sections:
         return
+    if report.identification.writer == IK:
+        return  # it has an order of its own
     builds = report.identification.builds
     since, until = build_number(builds.since or ""), build_number(builds.until or "") or None
     if memory.mla or memory.architecture in _PER_HEAD:

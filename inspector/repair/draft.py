@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from formats.ggml_types import GgmlType
+from formats.ggml_types import IK, GgmlType
 from inspector.builds import build_number
 from inspector.check import Check, rotated_rows
 from inspector.expectation import V_ROTATION, SectionExpectation, rotation
 from inspector.loader import Own
 from inspector.repair.compose import Form, form_of
 from inspector.repair.lists import Family, Record, family_of
-from inspector.repair.state import Cache, Part, State, Tensor
+from inspector.repair.state import IK_MEMORY, Cache, Part, State, Tensor
 from inspector.report import Report
 from inspector.servers import NEWEST, NEWEST_BUILD, carriers
 from inspector.target import Target, cache_type
 
+_IN_IK = {"base": "attn", "swa": "attn", "mla": "attn", "recr": "qnext", "indexer": "dsa"}
+"""Where ik_llama.cpp keeps what upstream has a section for."""
 _ROTATION = 8619
 """Quantized rows are rotated from here on. Source: llama.cpp PR #21038."""
 
@@ -108,14 +110,28 @@ class Draft:
         """The server that is to load it."""
         return self.check.target if self.check is not None else None
 
+    @property
+    def for_ik(self) -> bool:
+        """Whether the target is ik_llama.cpp."""
+        return self.target is not None and self.target.build.server == IK
+
+    @property
+    def ik(self) -> bool:
+        """Whether what is written is a state of ik_llama.cpp: it has one form, and few words."""
+        return self.for_ik or self.state.memory == IK_MEMORY
+
     def expects(self, member: str) -> SectionExpectation | None:
         """What the target's cache of that name stores; None if that is not known."""
         if self.own is None:
             return None
+        if self.for_ik:
+            member = _IN_IK.get(member, member)
         return next((section for section in self.own.sections if section.member == member), None)
 
     def settle_rotation(self) -> None:
         """Fill in the rotation words that older files lack, as far as they follow."""
+        if self.state.memory == IK_MEMORY:
+            return  # what turned its rows depends on its options, not on its build
 
         def settled(cache: Cache) -> Cache:
             if cache.rotation is not None:

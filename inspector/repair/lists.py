@@ -9,9 +9,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from formats.bodies.compositions import MEMORY, PARTIAL
 from inspector.checkpoints import CheckpointRecord, fnv1a
+from inspector.repair.ik import parts_of_payload as ik_parts_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
-from inspector.repair.state import Part, Refused, parts_of
+from inspector.repair.state import Part, Recurrent, Refused, parts_of
 from inspector.source import Source
 
 DRAFT, THIRD = "draft data", "data of the speculative decoder"
@@ -55,7 +57,8 @@ def record_of(record: CheckpointRecord, source: Source) -> Record:
     blob = record.blob
     parts = None
     if blob is not None and blob.sound and blob.rest is None:
-        parts = parts_of(source, blob.sections)
+        of_ik = record.format == "ik-checkpoints"
+        parts = (ik_parts_of if of_ik else parts_of)(source, blob.sections)
     dft, spec = (
         (Keep(source, span),) if span is not None and len(span) else ()
         for span in (record.data_dft, record.data_spec)
@@ -71,6 +74,27 @@ def record_of(record: CheckpointRecord, source: Source) -> Record:
         parts,
         blob is not None and blob.prefixed,
     )
+
+
+def named(record: Record, memory: str) -> Record:
+    """A record whose parts have the names that they have in a state of this memory type.
+
+    A blob of one attention section does not say whether that is the windowed one.
+    """
+    roles = MEMORY[PARTIAL.get(memory, memory)][1] if memory in MEMORY else ()
+    parts = record.parts or ()
+    if len(parts) != len(roles) or any(
+        isinstance(part, Recurrent) != (role == "recurrent")
+        for part, (_, (role, _), _) in zip(parts, roles, strict=True)
+    ):
+        return record
+    renamed = tuple(
+        replace(part, member=member)
+        if isinstance(part, Recurrent)
+        else replace(part, member=member, kind=role)
+        for part, (member, (role, _), _) in zip(parts, roles, strict=True)
+    )
+    return replace(record, parts=renamed)
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,30 @@ from inspector.mend import Patched
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import convert, drop
 from inspector.repair.actions.form import restamp, unpack
+from inspector.repair.actions.from_ik import from_ik
 from inspector.repair.actions.order import drop_values, swap_latent_keys, transpose_states
 from inspector.repair.actions.split import split_window
 from inspector.repair.actions.streams import fit_streams
 from inspector.repair.actions.tip import synthesize_tip
+from inspector.repair.actions.to_ik import (
+    TOKENS,
+    restamp_ik,
+    to_ik,
+    token_companion,
+    without_values,
+    write_tokens,
+)
 from inspector.repair.actions.transcode import transcode
 from inspector.repair.actions.trim import trim
 from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
 from inspector.repair.compose import blob, slot_file
+from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
-from inspector.repair.lists import Record, composed, family_of, record_of
+from inspector.repair.ik import is_ik
+from inspector.repair.lists import Record, composed, family_of, named, record_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
-from inspector.repair.state import Refused, state_of
+from inspector.repair.state import Hopeless, Refused, state_of
 from inspector.report import Report, examined, report_of
 from inspector.restore import own_caches
 from inspector.source import Source
@@ -39,6 +50,7 @@ Action = Callable[[Draft], None]
 
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("drop-checkpoints",), drop),
+    (("from-ik",), from_ik),
     (("trim", "materialize"), trim),
     (("split-window",), split_window),
     (("drop-values",), drop_values),
@@ -46,14 +58,18 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("transpose-states",), transpose_states),
     (("restamp", "relayout"), restamp),
     (("unpack-tokens",), unpack),
+    (("to-ik",), without_values),
     (("fit-streams",), fit_streams),
     (("transpose-values",), into_rows),
     (("transcode",), transcode),
     (("transpose-values",), into_channels),
     (("trim-window",), trim_window),
+    (("to-ik",), to_ik),
+    (("relayout", "drop-values"), restamp_ik),
     (("convert-checkpoints",), convert),
     (("synthesize-tip",), synthesize_tip),
     (("window-anchor",), window_anchor),
+    (("write-tokens",), write_tokens),
 )
 """What is tried, in this order, under the names that it goes by."""
 
@@ -217,7 +233,7 @@ def _draft(report: Report, check: Check | None, options: Options) -> Draft:
     target = check.target if check is not None else None
     sources = {other.companion.file.name: other.source for other in report.beside}
     records = tuple(
-        record_of(one.record, sources.get(one.record.carrier, report.source))
+        named(record_of(one.record, sources.get(one.record.carrier, report.source)), state.memory)
         for one in report.checkpoints
         if one.usable and one.record.complete
     )
@@ -249,6 +265,8 @@ def _attempt(draft: Draft, names: tuple[str, ...], action: Action) -> None:
     before = replace(draft, steps=list(draft.steps), refused=list(draft.refused))
     try:
         action(draft)
+    except Hopeless:
+        raise
     except Refused as reason:
         for name, value in vars(before).items():
             setattr(draft, name, value)
@@ -262,7 +280,10 @@ def _attempt(draft: Draft, names: tuple[str, ...], action: Action) -> None:
 
 def _outputs(draft: Draft, source: Source) -> Iterator[Output]:
     why = draft.steps[-1].action if draft.steps else "copy"
-    content: list[Segment] = list(slot_file(draft.state, draft.form, why))
+    if is_ik(draft.state):
+        content: list[Segment] = list(ik_slot_file(draft.state, draft.form.version, why))
+    else:
+        content = list(slot_file(draft.state, draft.form, why))
     records = [_with_blob(record, draft, why) for record in draft.records]
     family = draft.family
     appended = family is not None and not family.suffix and bool(records)
@@ -273,13 +294,18 @@ def _outputs(draft: Draft, source: Source) -> Iterator[Output]:
     if records and family is not None and family.suffix:
         listed = composed(records, family, why, state)
         yield Output(family.suffix, Composed(joined(_unpatched(listed)), ""))
+    if (tokens := token_companion(draft)) is not None:
+        yield Output(TOKENS, tokens)
 
 
 def _with_blob(record: Record, draft: Draft, why: str) -> Record:
     """A record with its blob in the form that is written."""
     if record.parts is None:
         return record
-    content = tuple(blob(record.parts, draft.state.tokens.ids, draft.form, why))
+    if is_ik(draft.state):
+        content = tuple(ik_payload(record.parts, draft.form.version, why))
+    else:
+        content = tuple(blob(record.parts, draft.state.tokens.ids, draft.form, why))
     first = record.tgt[0] if record.tgt else None
     return replace(record, tgt=_in_place(content, first))
 

@@ -29,6 +29,10 @@ class Refused(Exception):
     """What was asked for cannot be had from these bytes; the message says why."""
 
 
+class Hopeless(Refused):
+    """What was refused is what the target needs before anything else."""
+
+
 @dataclass(frozen=True)
 class Cells:
     """The cells of a section, in cell order.

@@ -17,6 +17,8 @@ _WORDS = {
 
 def restamp(draft: Draft) -> None:
     """The version word, and what a version has more or less than another."""
+    if draft.ik:
+        return
     stored, form = draft.stored, draft.wanted
     added: list[str] = []
     dropped: list[str] = []
@@ -92,7 +94,7 @@ def _rotation_words(draft: Draft) -> None:
 def unpack(draft: Draft) -> None:
     """Plain tokens for a server that does not know packed ones."""
     tokens = draft.state.tokens
-    if tokens.packed and not draft.wanted.packed:
+    if tokens.packed and not draft.wanted.packed and not draft.ik:
         if tokens.media_start:
             raise Refused("media chunks need packed tokens, which this build does not read")
         draft.form = replace(draft.form, packed=False)

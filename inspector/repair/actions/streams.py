@@ -9,7 +9,7 @@ from inspector.repair.draft import Draft, Step
 
 def fit_streams(draft: Draft) -> None:
     """Cells in the first of as many cell arrays as the target has."""
-    if draft.own is None or not draft.form.streams:
+    if draft.own is None or draft.ik or not draft.form.streams:
         return
     wanted = draft.own.n_stream
     others = [cache for cache in draft.state.caches if cache.n_stream != wanted]

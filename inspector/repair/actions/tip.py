@@ -23,9 +23,13 @@ def synthesize_tip(draft: Draft) -> None:
     """A checkpoint of the end, where the state can go back no other way."""
     swa, recurrent = draft.state.cache("swa"), draft.state.recurrent
     ik = draft.family is not None and draft.family.format == "ik-checkpoints"
-    if (swa is None and recurrent is None) or (ik and recurrent is None):
+    if ik or (swa is None and recurrent is None):
         if draft.options.asks_for(ACTION):
-            raise Refused("plain attention can be cut anywhere: it needs no checkpoint")
+            raise Refused(
+                f"{IK} needs no checkpoint of the end"
+                if ik
+                else "plain attention can be cut anywhere: it needs no checkpoint"
+            )
         return
     if draft.records and not draft.options.asks_for(ACTION):
         return
@@ -43,8 +47,6 @@ def _of_state(draft: Draft) -> Record:
     """Of a recurrent state: it stands at its last position and nowhere else."""
     recurrent = draft.state.recurrent
     assert recurrent is not None
-    if draft.family is not None and draft.family.format == "ik-checkpoints":
-        raise Refused(f"{IK} takes a checkpoint of the end itself")
     if len(recurrent.pos) != 1:
         raise Refused(f"the recurrent section has {len(recurrent.pos)} cells")
     pos, n_tokens = int(recurrent.pos[0]), len(draft.state.tokens.ids)

@@ -9,7 +9,8 @@ import numpy as np
 from formats.bodies.compositions import MEMORY
 from inspector.repair.actions.window import window_of
 from inspector.repair.draft import Draft, Step
-from inspector.repair.state import Part, Recurrent, Refused, State
+from inspector.repair.ik import IkCache
+from inspector.repair.state import IK_MEMORY, Part, Recurrent, Refused, State
 
 TRIM, MATERIALIZE = "trim", "materialize"
 
@@ -20,7 +21,6 @@ def trim(draft: Draft) -> None:
     count = len(draft.state.tokens.ids)
     if n_tokens is None or (n_tokens >= count and not draft.state.missing):
         return
-    memory = draft.state.memory
     record = None
     whole = not draft.state.missing and draft.state.recurrent is None
     if not whole or not _window_covers(draft, n_tokens):
@@ -56,10 +56,11 @@ def trim(draft: Draft) -> None:
         )
     )
     action = draft.steps[-1].action
-    held = {} if record is None else {part.member: part for part in record.parts or ()}
+    kept = record.parts or () if record is not None else ()
+    held = {part.member: part for part in kept if not isinstance(part, IkCache)}
     own = {part.member: part for part in draft.state.parts}
     parts: list[Part] = []
-    for member, _, _ in MEMORY[memory][1]:
+    for member in _members(draft.state):
         part = held.get(member, own.get(member))
         if part is None or (member not in held and isinstance(part, Recurrent)):
             raise Refused(f"the checkpoint holds no {member}")
@@ -70,6 +71,13 @@ def trim(draft: Draft) -> None:
     tokens = replace(draft.state.tokens, ids=draft.state.tokens.ids[:n_tokens])
     draft.state = replace(draft.state, tokens=tokens, parts=tuple(parts), missing=())
     draft.records = tuple(r for r in draft.records if r.n_tokens <= n_tokens)
+
+
+def _members(state: State) -> tuple[str, ...]:
+    """Names of its sections, those that are missing too."""
+    if state.memory == IK_MEMORY:
+        return tuple(part.member for part in state.parts)
+    return tuple(member for member, _, _ in MEMORY[state.memory][1])
 
 
 def _limit(draft: Draft) -> tuple[int | None, str]:

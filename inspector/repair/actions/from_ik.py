@@ -1,0 +1,458 @@
+"""States of ik_llama.cpp in the form of llama.cpp: caches apart, absent layers left out.
+
+Source: restores on b10229 and b11549 of states of ik_llama.cpp 2026-02 to 2026-08, of llama, qwen2,
+qwen2vl, gemma3, gemma4, gpt-oss, qwen35, qwen3next and deepseek2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from formats.bodies.compositions import MEMORY
+from formats.ggml_types import IK, TYPES, GgmlType
+from inspector.expectation import SectionExpectation
+from inspector.geometry import Keys, MemoryExpectation
+from inspector.layer0.attention import LATENT_FIRST, ROPE_FIRST
+from inspector.numbers import dequantize
+from inspector.order import DELTA_NETS
+from inspector.repair.draft import Draft, Step
+from inspector.repair.ik import IkCache, IkState, attention_of, is_ik
+from inspector.repair.lists import Record
+from inspector.repair.segments import Composed, Content, Keep, Rows, Segment
+from inspector.repair.state import Cache, Hopeless, Numbers, Part, Recurrent, Refused, Tensor
+from inspector.restore import own_caches
+from inspector.servers import uncertain
+from inspector.span import Span
+from inspector.target import Target
+
+ACTION = "from-ik"
+LATENT = frozenset({"deepseek2", "mistral4"})
+"""Architectures with latent keys whose rows both programs are known to share."""
+UNEQUAL = {
+    "llama4": "the two programs compute other keys for Llama 4",
+    "openpangu": "its state is of another kind in each of the programs",
+    "deepseek4": "its state is of another kind in each of the programs",
+    "glm-dsa": "the programs keep indexer keys of other layers, and nobody has shown that a "
+    "converted state continues as it should",
+    "bailingmoe3": "how the programs' recurrent states correspond is not known",
+}
+"""Architectures whose states cannot become those of the other program, and why."""
+_Q8_KV = "q8_KV"
+_F32 = next(kind for kind in TYPES if kind.name == "f32")
+_NAMES = {"k": "keys", "v": "values"}
+
+
+def from_ik(draft: Draft) -> None:
+    """One cell list of all layers becomes the caches of the target.
+
+    Raises:
+        Hopeless: if it cannot.
+    """
+    if draft.target is not None and is_ik(draft.state) and not draft.for_ik:
+        try:
+            _converted(draft, draft.target)
+        except Refused as reason:
+            raise Hopeless(str(reason)) from reason
+
+
+def _converted(draft: Draft, target: Target) -> None:
+    memory = target.memory
+    if memory is None:
+        raise Refused(
+            "which layers have a window, a state, latent keys or several positions is not in the "
+            "file: name the model with --model"
+        )
+    attention = attention_of(draft.state)
+    check_convertible(draft, memory, transposed=attention.v_trans == 1)
+    own = own_caches(draft.report, target, [])
+    if own is None or isinstance(own, str):
+        raise Refused(str(own))
+    check_layers(attention, memory)
+    _check_latent(draft, target, memory)
+    changes = [
+        f"the version word: {draft.stored.version} becomes {draft.wanted.version}",
+        "what stands around the rows, as this build has it",
+    ]
+    attention = _rotation_settled(draft, attention)
+    attention, short = _whole_rows(draft, attention, memory)
+    parts: list[Part] = []
+    for section in own.sections:
+        if section.kind == "recurrent":
+            parts.append(_split(draft, draft.state.recurrent, section))
+        else:
+            cache = _cache(draft, attention, section, memory, v_trans=own.v_trans)
+            parts.append(cache)
+            if section.kind == "swa" and len(cache.cells) < len(attention.cells):
+                n = len(attention.cells) - len(cache.cells)
+                changes.append(f"windowed layers without the {n:,} cells in front of the window")
+    if memory.recurrent is not None:
+        changes.append("recurrent rows apart into R and S")
+    if memory.mla:
+        changes.append("the two parts of every latent key change places")
+    records = tuple(_records(draft, own.sections))
+    draft.take(
+        Step(
+            ACTION,
+            f"{target.build.label} has another layout: it refuses the file, or takes a number in "
+            "it for another",
+            "; ".join(changes),
+            proven="b10229, b11549",
+        )
+    )
+    form = replace(draft.wanted, packed=False)
+    tokens = draft.state.tokens
+    if short is not None:
+        tokens = replace(tokens, ids=tokens.ids[:short])
+        draft.take(_cut(draft, short))
+    draft.state = replace(
+        draft.state, memory=memory.memory, tokens=tokens, parts=tuple(parts), missing=()
+    )
+    draft.records, draft.own, draft.form, draft.stored = records, own, form, form
+
+
+def check_convertible(draft: Draft, memory: MemoryExpectation, *, transposed: bool) -> None:
+    """Whether states of this model can become those of the other program at all.
+
+    Raises:
+        Refused: if they cannot.
+    """
+    architecture = memory.architecture
+    if architecture in UNEQUAL:
+        raise Refused(UNEQUAL[architecture])
+    if architecture == "gemma4" and transposed:
+        raise Refused(f"without flash attention {IK} computes something else for Gemma 4")
+    if memory.memory not in MEMORY or memory.memory.startswith(("dsa", "msa", "hybrid-i")):
+        raise Refused(f"how {architecture} is stored by both programs is not known")
+    if memory.recurrent is not None and architecture not in DELTA_NETS:
+        raise Refused(f"{IK} does not store the state of a {architecture}")
+    if bool((draft.state.tokens.ids == -1).any()) or draft.state.tokens.media_start:
+        raise Refused(
+            "it holds media: the one program keeps their chunks behind the tokens, the other in "
+            ".tokens.json, and their positions in the cells are not those of the other"
+        )
+
+
+def check_layers(attention: IkCache, memory: MemoryExpectation) -> None:
+    """Whether the file has the layers of the model.
+
+    Raises:
+        Refused: if it has not.
+    """
+    held = {layer for cache in memory.caches for layer in cache.layers}
+    if set(attention.layers) != held:
+        other = sorted(held ^ set(attention.layers))
+        raise Refused(
+            f"it is not of this model: layer {other[0]} has a cache in one of them alone, and the "
+            f"file has {attention.n_layer} layers"
+        )
+
+
+def _check_latent(draft: Draft, target: Target, memory: MemoryExpectation) -> None:
+    """Whether keys are latent exactly if the target's are; their sizes may be the same.
+
+    Raises:
+        Refused: if they are not, or that cannot be told.
+    """
+    if memory.architecture not in LATENT or target.model is None or draft.check is None:
+        return
+    keys = Keys(target.model.architecture, target.model.metadata)
+    latent = keys.number("attention.kv_lora_rank") + keys.number("rope.dimension_count")
+    width = memory.caches[0].k[0]
+    order = draft.check.identity.order
+    if order in (LATENT_FIRST, ROPE_FIRST):
+        stored: bool | None = True
+    elif order:
+        stored = False
+    else:
+        stored = None if width == latent and not memory.mla else memory.mla
+    if stored is None:
+        raise Refused("whether its keys are latent (-mla) is neither in the file nor in its rows")
+    if stored and not memory.mla:
+        raise Refused(
+            "its keys are latent (-mla), and upstream keeps those of this model head by head: a "
+            "model file with keys for MLA, or a save with -mla 0, is needed"
+        )
+    if memory.mla and not stored:
+        raise Refused(
+            "its keys were saved head by head (-mla 0), and upstream keeps latent ones of this "
+            "model"
+        )
+
+
+def _rotation_settled(draft: Draft, attention: IkCache) -> IkCache:
+    """The cache with what turned its rows, which is not recorded.
+
+    Raises:
+        Refused: if that cannot be told.
+    """
+    k, v = (rotation_of(draft, getattr(attention, side), side) for side in "kv")
+    return replace(attention, rotation=(k, v))
+
+
+def rotation_of(draft: Draft, tensors: tuple[Tensor, ...], side: str) -> int:
+    """Elements of the matrix that turned one side of a cache, by comparison with the model.
+
+    Raises:
+        Refused: if that cannot be told.
+    """
+    kinds = [tensor.kind for tensor in tensors]
+    if all(kind is not None and kind.block_elements == 1 for kind in kinds):
+        return 0
+    if any(kind is not None and kind.name == _Q8_KV for kind in kinds) and len(set(kinds)) == 1:
+        found = draft.check.identity.side(side) if draft.check is not None else None
+        return found.rotation if found is not None and found.agrees and not found.blind else 0
+    found = draft.check.identity.side(side) if draft.check is not None else None
+    if found is None or not found.agrees or found.blind or kinds[0] is None:
+        raise Refused(
+            f"whether its quantized {_NAMES[side]} are rotated (-{side}had) is not recorded, and "
+            "the comparison with the model does not tell"
+        )
+    if kinds[0].block_elements == 1:
+        raise Refused(
+            f"whether its quantized {_NAMES[side]} are rotated (-{side}had) is not recorded, and "
+            "the first layer, which could tell, is not quantized"
+        )
+    return found.rotation
+
+
+def _whole_rows(
+    draft: Draft, attention: IkCache, memory: MemoryExpectation
+) -> tuple[IkCache, int | None]:
+    """The cache with q8_KV keys as f32; and how many cells of it are complete if not all are."""
+    if not any(tensor.kind is not None and tensor.kind.name == _Q8_KV for tensor in attention.k):
+        return attention, None
+    heads = {
+        layer: (cache.k[at], cache.head_k[at])
+        for cache in memory.caches
+        for at, layer in enumerate(cache.layers)
+    }
+    found, whole = [], len(attention.cells)
+    for layer, tensor in zip(attention.layers, attention.k, strict=True):
+        if tensor.kind is None or tensor.kind.name != _Q8_KV:
+            found.append(tensor)
+            continue
+        width, head = heads[layer]
+        if tensor.row_bytes != width + tensor.kind.row_prefix_bytes:
+            raise Refused(f"keys of layer {layer} are not those of this model")
+        made = _as_f32(tensor, tensor.kind, width, head)
+        whole = min(whole, made.n_cells)
+        found.append(made)
+    cells = attention.cells
+    if whole == len(cells):
+        return replace(attention, k=tuple(found)), None
+    if not np.array_equal(cells.pos, np.arange(len(cells))):
+        raise Refused("q8_KV keys of several heads were saved short, and where is not known")
+    index = np.arange(whole)
+    cut = replace(attention, k=tuple(t.taken(index, ACTION) for t in found), cells=cells)
+    values = tuple(tensor.taken(index, ACTION) for tensor in attention.v)
+    return replace(cut, cells=cells.taken(index), v=values), whole
+
+
+def _as_f32(tensor: Tensor, kind: GgmlType, width: int, head: int) -> Tensor:
+    """q8_KV rows, one behind the other without gaps, as numbers."""
+    row = width // head * (head + kind.row_prefix_bytes)
+    n_cells = tensor.row_bytes * tensor.n_cells // row
+
+    def numbers(data: bytes) -> bytes:
+        return dequantize(data, kind, head).tobytes()
+
+    new = width * _F32.block_bytes
+    rows = Rows(tensor.content, (row, new), n_cells, numbers, ACTION)
+    return Tensor(_F32.id, new, n_cells, (rows,), 0, _F32)
+
+
+def _cut(draft: Draft, whole: int) -> Step:
+    count = len(draft.state.tokens.ids)
+    return Step(
+        "trim",
+        f"{IK} saves q8_KV keys of several heads short: those of the last cells are missing",
+        f"cuts {count - whole:,} tokens and their cells from the end",
+        f"the last {count - whole:,} of {count:,} tokens: they have to be evaluated again",
+        proven="b10229, b11549",
+        confirm=not draft.options.asks_for("trim"),
+    )
+
+
+def _cache(
+    draft: Draft,
+    attention: IkCache,
+    section: SectionExpectation,
+    memory: MemoryExpectation,
+    *,
+    v_trans: bool,
+) -> Cache:
+    """The layers of one section, with the cells that it holds."""
+    assert draft.target is not None
+    assert attention.rotation is not None  # it was settled
+    k = dict(zip(attention.layers, attention.k, strict=True))
+    v = dict(zip(attention.value_layers, attention.v, strict=True))
+    if section.v and not attention.v:
+        raise Refused("it holds no values: it was saved with -mla, and this model has none here")
+    keys = [k[layer] for layer in section.layers]
+    values = [v[layer] for layer in section.layers] if section.v else []
+    expected = next(cache for cache in memory.caches if cache.member == section.member)
+    for name, tensors, widths in (("k", keys, expected.k), ("v", values, expected.v)):
+        for layer, tensor, width in zip(section.layers, tensors, widths, strict=True):
+            if tensor.kind is None or tensor.kind.elements(tensor.row_bytes) != width:
+                raise Refused(
+                    f"{_NAMES[name]} of layer {layer} are not those of this model"
+                    + (": latent rows of -mla 0 are of another kind" if memory.mla else "")
+                )
+    cells, index = attention.cells, None
+    windowed = section.kind == "swa" and draft.target.build.has("masked-cells-left-out")
+    if windowed and len(cells):
+        index = np.flatnonzero(cells.pos > int(cells.pos.max()) - memory.n_swa)
+    if memory.mla or memory.architecture in LATENT:
+        keys = [_reordered(draft, tensor, memory, attention.rotation) for tensor in keys]
+    rotation = attention.rotation if values else (attention.rotation[0], 0)
+    cache = Cache(
+        section.member,
+        section.kind,
+        cells,
+        1,
+        0,
+        attention.v_trans if values else int(v_trans),
+        section.n_layer,
+        rotation,
+        tuple(keys),
+        tuple(values),
+    )
+    return cache if index is None else cache.taken(index, ACTION)
+
+
+def _reordered(
+    draft: Draft, tensor: Tensor, memory: MemoryExpectation, rotation: tuple[int, int] | None
+) -> Tensor:
+    """A latent key as the target has it: ik_llama.cpp's begins with the rope part.
+
+    Raises:
+        Refused: if the target has it otherwise, or its parts are no whole blocks.
+    """
+    assert draft.target is not None  # which has it otherwise
+    build, model = draft.target.build, draft.target.model
+    assert model is not None  # whose memory is known
+    if not build.has("mla-latent-first") or (memory.mla and not build.has("mla-without-values")):
+        raise Refused(f"{build.label} stores latent keys otherwise than builds from b7832 on")
+    if not memory.mla:
+        return tensor
+    rope = Keys(model.architecture, model.metadata).number("rope.dimension_count")
+    return swapped(tensor, rope, (rotation or (0, 0))[0], ACTION)
+
+
+def swapped(tensor: Tensor, first: int, rotation: int, why: str) -> Tensor:
+    """Rows whose first elements have become their last.
+
+    Args:
+        tensor: the rows.
+        first: how many elements.
+        rotation: elements of the matrix that turned them, 0 for none.
+        why: the action.
+
+    Raises:
+        Refused: if they are not whole blocks.
+    """
+    kind, row = tensor.kind, tensor.row_bytes
+    if kind is None or first % kind.block_elements or (rotation and first % rotation):
+        raise Refused("the parts of a latent key are no whole blocks of its type")
+    at = first // kind.block_elements * kind.block_bytes
+
+    def moved(data: bytes) -> bytes:
+        rows = np.frombuffer(data, np.uint8).reshape(-1, row)
+        return np.concatenate((rows[:, at:], rows[:, :at]), axis=1).tobytes()
+
+    rows = Rows(tensor.content, (row, row), tensor.n_cells, moved, why)
+    return replace(tensor, content=(rows,))
+
+
+def _split(draft: Draft, joined: Recurrent | None, section: SectionExpectation) -> Recurrent:
+    """Recurrent rows as R and S.
+
+    Raises:
+        Refused: if they are not those of the model, or the order of the target is not known.
+    """
+    target = draft.target
+    assert target is not None  # whose section it is
+    if not isinstance(joined, IkState):
+        raise Refused("it holds no state of the recurrent layers, which this model has")
+    if joined.layers != section.layers:
+        raise Refused("it is not of this model: other layers are recurrent")
+    if uncertain(target.build, "delta-net-transposed"):
+        raise Refused(f"the order of delta nets in {target.build.label} is not known")
+    r, s = [], []
+    sizes = zip(joined.layers, joined.s, section.k, section.v, strict=True)
+    for layer, tensor, r_bytes, s_bytes in sizes:
+        if tensor.row_bytes != r_bytes + s_bytes:
+            raise Refused(f"the state of layer {layer} is not that of this model")
+        head, tail = (
+            Tensor(_F32.id, size, 1, sliced(tensor.content, start, start + size), 0, _F32)
+            for start, size in ((0, r_bytes), (r_bytes, s_bytes))
+        )
+        r.append(head)
+        turned = target.build.has("delta-net-transposed")
+        s.append(turned_blocks(draft, tail, ACTION) if turned else tail)
+    if not any(_any_bits(tensor) for tensor in joined.s):
+        raise Refused(
+            "the state of its recurrent layers is all zeros: ik_llama.cpp did not save that of "
+            "this sequence; only its tokens are of use"
+        )
+    return Recurrent(section.member, joined.pos, section.n_layer, tuple(r), tuple(s))
+
+
+def turned_blocks(draft: Draft, tensor: Tensor, why: str) -> Tensor:
+    """S rows with the square block of every head transposed."""
+    model = draft.target.model if draft.target is not None else None
+    assert model is not None  # whose state it is
+    keys = Keys(model.architecture, model.metadata)
+    head = keys.number("ssm.inner_size") // max(1, keys.number("ssm.time_step_rank"))
+    size = _F32.block_bytes * head * head
+    if not size or tensor.row_bytes % size:
+        raise Refused("its recurrent rows are no square blocks")
+
+    def turned(data: bytes) -> bytes:
+        blocks = np.frombuffer(data, "<u4").reshape(-1, head, head)
+        return blocks.transpose(0, 2, 1).tobytes()
+
+    n = tensor.row_bytes * tensor.n_cells // size
+    return replace(tensor, content=(Rows(tensor.content, (size, size), n, turned, why),))
+
+
+def sliced(content: Content, start: int, stop: int) -> Content:
+    """Some of the bytes of a tensor."""
+    only: Segment | None = content[0] if len(content) == 1 else None
+    if isinstance(only, Keep):
+        at = only.span.start
+        return (Keep(only.source, Span(at + start, at + stop)),)
+    return (Keep(Composed(content, ""), Span(start, stop)),)
+
+
+def _any_bits(tensor: Tensor) -> bool:
+    reader, step = tensor.reader(), 1 << 20
+    return any(reader.read_at(at, step).strip(b"\0") for at in range(0, reader.size, step))
+
+
+def _records(draft: Draft, sections: tuple[SectionExpectation, ...]) -> list[Record]:
+    """Checkpoints that hold recurrent states, as the target keeps them."""
+    section = next((one for one in sections if one.kind == "recurrent"), None)
+    found: list[Record] = []
+    for record in draft.records:
+        own = next((p for p in record.parts or () if isinstance(p, IkState)), None)
+        if section is None or own is None:
+            continue
+        try:
+            part = _split(draft, own, section)
+        except Refused:
+            continue
+        found.append(replace(record, parts=(part,), tgt=(), prefixed=False))
+    return found
+
+
+def positions(cells: Numbers, stored: Numbers) -> Numbers:
+    """The place of every position among others that are stored; -1 where it is not."""
+    order = np.argsort(stored, kind="stable")
+    at = np.searchsorted(stored[order], cells)
+    at = np.minimum(at, max(0, len(stored) - 1))
+    if not len(stored):
+        return np.full(len(cells), -1, np.int64)
+    return np.where(stored[order][at] == cells, order[at], -1)
