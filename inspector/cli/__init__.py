@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from inspector.cli.exits import CRASH
@@ -9,6 +10,9 @@ from inspector.cli.exits import CRASH
 
 def main() -> None:
     """Run slotscope; whatever escapes a command is our own bug and says so."""
+    # numpy's threads spin while they wait, a sixth of what a command costs; no product here is
+    # large enough for a second one
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from inspector.cli.app import app
 
     try:

@@ -442,6 +442,18 @@ def test_any_damage_can_be_shown(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+@pytest.mark.parametrize(("given", "kept"), [(None, b"1"), ("3", b"3")])
+def test_a_command_takes_one_thread_unless_told_otherwise(given: str | None, kept: bytes) -> None:
+    name = "OPENBLAS_NUM_THREADS"
+    env = {key: value for key, value in os.environ.items() if key != name}
+    env |= {name: given} if given is not None else {}
+    code = "import os\nfrom inspector.cli import main\ntry: main()\nfinally: print(os.environ"
+    code += f"[{name!r}])"
+    command = [sys.executable, "-c", code, "--version"]
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False)
+    assert result.stdout.split()[-1] == kept
+
+
 def test_a_full_disk_ends_with_2_and_a_line() -> None:
     with Path("/dev/full").open("wb") as full:
         process = started("inspect", HYBRID, "--json", stdout=full)
