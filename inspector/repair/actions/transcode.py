@@ -128,7 +128,7 @@ def transcode(draft: Draft) -> None:
             "cache types rounds so itself"
             if rounding
             else None,
-            proven="b11549",
+            proven="b10229, b11549",
         )
     )
 
