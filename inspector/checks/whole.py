@@ -40,9 +40,11 @@ def missing(subject: Subject) -> str | None:
     blocks = (section.v or section.k) if section is not None else ()
     if section is None or not blocks or section.kind == "dsv4":
         return None
-    series, _, last = blocks[-1].path.rpartition("[")
-    n, first = section.n_layer or 0, int(last[:-1]) + 1
-    if blocks[-1].data is not None or first >= n:
+    series, _, last = blocks[-1].path.removesuffix("]").rpartition("[")
+    if blocks[-1].data is not None or not last.isdecimal():  # the oldest forms have no such lists
+        return None
+    n, first = section.n_layer or 0, int(last) + 1
+    if first >= n:
         return None
     if first == n - 1:
         return f"{series}[{first}] is missing altogether"
