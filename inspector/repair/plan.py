@@ -17,6 +17,7 @@ from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import convert, drop
 from inspector.repair.actions.form import restamp, unpack
 from inspector.repair.actions.from_ik import from_ik
+from inspector.repair.actions.layers import drop_layers
 from inspector.repair.actions.order import drop_values, swap_latent_keys, transpose_states
 from inspector.repair.actions.split import split_window
 from inspector.repair.actions.streams import fit_streams
@@ -56,6 +57,7 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("drop-values",), drop_values),
     (("swap-latent-keys",), swap_latent_keys),
     (("transpose-states",), transpose_states),
+    (("drop-layers",), drop_layers),
     (("restamp", "relayout"), restamp),
     (("unpack-tokens",), unpack),
     (("to-ik",), without_values),
