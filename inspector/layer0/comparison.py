@@ -20,7 +20,7 @@ from inspector.layer0.rows import Rows
 from inspector.layer0.side import Side
 from inspector.layer0.stored import Cells, Sample
 from inspector.layer0.weights import NotTestable, Weights
-from inspector.numbers import READABLE, Indices, dequantize
+from inspector.numbers import READABLE, Floats, Indices, dequantize
 from inspector.sections import Block, Section
 from inspector.source import Source
 
@@ -217,9 +217,8 @@ class Comparison:
         except NotTestable as reason:
             self._note(reason)
             return None
-        lowest = int(np.argmin(sample.positions[:, POSITION]))
-        if self.layer.windowed and len(rows) > 1 and not rows[lowest].any():
-            rows[lowest] = np.nan  # a window anchor, which no model computed
+        if self.layer.windowed:
+            rows[_in_front(rows, sample.positions[:, POSITION])] = np.nan
         if not np.isfinite(rows).any():
             self._note(f"{block.path}: the rows are not finite")
         computed = part.numbers[:, _places(sample, inputs)]
@@ -290,6 +289,16 @@ class Comparison:
         positions = np.zeros((len(known), 4), np.int64)
         positions[:, POSITION] = at[known]
         return Sample(known, ids[known], positions)
+
+
+def _in_front(rows: Floats, positions: Indices) -> Indices:
+    """The lowest positions, as far as their rows are zero: no model computed them.
+
+    They were put in front of a window, where nothing attends to them; none if all are zero.
+    """
+    order = np.argsort(positions, kind="stable")
+    held = np.flatnonzero(rows[order].any(axis=tuple(range(1, rows.ndim))))
+    return order[: held[0]] if len(held) else order[:0]
 
 
 def comparison(

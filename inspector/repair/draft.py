@@ -11,10 +11,13 @@ from inspector.check import Check, rotated_rows
 from inspector.expectation import V_ROTATION, SectionExpectation, rotation
 from inspector.loader import Own
 from inspector.repair.compose import Form, form_of
-from inspector.repair.lists import Family, Record, family_of
-from inspector.repair.state import IK_MEMORY, Cache, Part, State, Tensor
+from inspector.repair.ik import rotation_of
+from inspector.repair.lists import Carried, Family, Record, family_of
+from inspector.repair.segments import Content
+from inspector.repair.state import IK_MEMORY, Cache, Part, Refused, State, Tensor
 from inspector.report import Report
 from inspector.servers import NEWEST, NEWEST_BUILD, carriers
+from inspector.source import Source
 from inspector.target import Target, cache_type
 
 _IN_IK = {"base": "attn", "swa": "attn", "mla": "attn", "recr": "qnext", "indexer": "dsa"}
@@ -88,6 +91,9 @@ class Draft:
         wanted: the form that the target reads.
         family: of its checkpoints, None if it has none or none are written.
         own: the caches of the target; None if they are not known.
+        carried: the lists that its checkpoints come from.
+        tail: bytes behind the end of the state that are kept.
+        companions: other files that belong to it and are kept, by what their names add.
         steps: what was done.
         refused: actions that were needed and could not be taken, and why.
     """
@@ -102,6 +108,9 @@ class Draft:
     wanted: Form
     family: Family | None
     own: Own | None = None
+    carried: tuple[Carried, ...] = ()
+    tail: Content = ()
+    companions: dict[str, Source] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
@@ -131,7 +140,8 @@ class Draft:
     def settle_rotation(self) -> None:
         """Fill in the rotation words that older files lack, as far as they follow."""
         if self.state.memory == IK_MEMORY:
-            return  # what turned its rows depends on its options, not on its build
+            self.convert(self._settled_of_ik)  # depends on options, not on the build
+            return
 
         def settled(cache: Cache) -> Cache:
             if cache.rotation is not None:
@@ -141,6 +151,13 @@ class Draft:
             return cache if k is None or v is None else replace(cache, rotation=(k, v))
 
         self.convert(settled)
+
+    def _settled_of_ik(self, cache: Cache) -> Cache:
+        identity = self.check.identity if self.check is not None else None
+        try:
+            return replace(cache, rotation=rotation_of(identity, cache))
+        except Refused:
+            return cache
 
     def _rotation(self, cache: Cache, tensors: tuple[Tensor, ...], side: str) -> int | None:
         """Elements of the matrix that turned one side of a cache; None if that is not known."""

@@ -13,6 +13,7 @@ from inspector.sections import Block, Section
 from inspector.source import Source
 
 if TYPE_CHECKING:
+    from inspector.identity import Identity
     from inspector.repair.state import State
     from inspector.report import Report
 
@@ -122,3 +123,32 @@ def attention_of(state: State) -> IkCache:
 def is_ik(state: State) -> bool:
     """Whether a state is one of ik_llama.cpp, not yet in the form of upstream."""
     return state.memory == IK_MEMORY
+
+
+Q8_KV = "q8_KV"
+_NAMES = {"k": "keys", "v": "values"}
+
+
+def rotation_of(identity: Identity | None, cache: Cache) -> tuple[int, int]:
+    """Elements of the matrices that turned keys and values, by comparison with the model.
+
+    Raises:
+        Refused: if that does not tell.
+    """
+    return _turned(identity, cache.k, "k"), _turned(identity, cache.v, "v")
+
+
+def _turned(identity: Identity | None, tensors: tuple[Tensor, ...], side: str) -> int:
+    kinds = [tensor.kind for tensor in tensors]
+    if all(kind is not None and kind.block_elements == 1 for kind in kinds):
+        return 0
+    found = identity.side(side) if identity is not None else None
+    told = found is not None and found.agrees and not found.blind
+    if not told and {kind.name for kind in kinds if kind is not None} == {Q8_KV}:
+        return 0
+    why = f"whether its quantized {_NAMES[side]} are rotated (-{side}had) is not recorded, and "
+    if found is None or not told:
+        raise Refused(f"{why}the comparison with the model does not tell")
+    if kinds[0] is None or kinds[0].block_elements == 1:
+        raise Refused(f"{why}the first layer, which could tell, is not quantized")
+    return found.rotation

@@ -18,7 +18,7 @@ from inspector.layer0.attention import LATENT_FIRST, ROPE_FIRST
 from inspector.numbers import dequantize
 from inspector.order import DELTA_NETS
 from inspector.repair.draft import Draft, Step
-from inspector.repair.ik import IkCache, IkState, attention_of, is_ik
+from inspector.repair.ik import Q8_KV, IkCache, IkState, attention_of, is_ik, rotation_of
 from inspector.repair.lists import Record
 from inspector.repair.segments import Composed, Content, Keep, Rows, Segment
 from inspector.repair.state import Cache, Hopeless, Numbers, Part, Recurrent, Refused, Tensor
@@ -39,7 +39,6 @@ UNEQUAL = {
     "bailingmoe3": "how the programs' recurrent states correspond is not known",
 }
 """Architectures whose states cannot become those of the other program, and why."""
-_Q8_KV = "q8_KV"
 _F32 = next(kind for kind in TYPES if kind.name == "f32")
 _NAMES = {"k": "keys", "v": "values"}
 
@@ -187,41 +186,15 @@ def _rotation_settled(draft: Draft, attention: IkCache) -> IkCache:
     Raises:
         Refused: if that cannot be told.
     """
-    k, v = (rotation_of(draft, getattr(attention, side), side) for side in "kv")
-    return replace(attention, rotation=(k, v))
-
-
-def rotation_of(draft: Draft, tensors: tuple[Tensor, ...], side: str) -> int:
-    """Elements of the matrix that turned one side of a cache, by comparison with the model.
-
-    Raises:
-        Refused: if that cannot be told.
-    """
-    kinds = [tensor.kind for tensor in tensors]
-    if all(kind is not None and kind.block_elements == 1 for kind in kinds):
-        return 0
-    if any(kind is not None and kind.name == _Q8_KV for kind in kinds) and len(set(kinds)) == 1:
-        found = draft.check.identity.side(side) if draft.check is not None else None
-        return found.rotation if found is not None and found.agrees and not found.blind else 0
-    found = draft.check.identity.side(side) if draft.check is not None else None
-    if found is None or not found.agrees or found.blind or kinds[0] is None:
-        raise Refused(
-            f"whether its quantized {_NAMES[side]} are rotated (-{side}had) is not recorded, and "
-            "the comparison with the model does not tell"
-        )
-    if kinds[0].block_elements == 1:
-        raise Refused(
-            f"whether its quantized {_NAMES[side]} are rotated (-{side}had) is not recorded, and "
-            "the first layer, which could tell, is not quantized"
-        )
-    return found.rotation
+    identity = draft.check.identity if draft.check is not None else None
+    return replace(attention, rotation=rotation_of(identity, attention))
 
 
 def _whole_rows(
     draft: Draft, attention: IkCache, memory: MemoryExpectation
 ) -> tuple[IkCache, int | None]:
     """The cache with q8_KV keys as f32; and how many cells of it are complete if not all are."""
-    if not any(tensor.kind is not None and tensor.kind.name == _Q8_KV for tensor in attention.k):
+    if not any(tensor.kind is not None and tensor.kind.name == Q8_KV for tensor in attention.k):
         return attention, None
     heads = {
         layer: (cache.k[at], cache.head_k[at])
@@ -230,7 +203,7 @@ def _whole_rows(
     }
     found, whole = [], len(attention.cells)
     for layer, tensor in zip(attention.layers, attention.k, strict=True):
-        if tensor.kind is None or tensor.kind.name != _Q8_KV:
+        if tensor.kind is None or tensor.kind.name != Q8_KV:
             found.append(tensor)
             continue
         width, head = heads[layer]

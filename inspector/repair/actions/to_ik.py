@@ -19,13 +19,12 @@ from inspector.order import What, orders
 from inspector.repair.actions.from_ik import (
     check_convertible,
     positions,
-    rotation_of,
     swapped,
     turned_blocks,
 )
 from inspector.repair.compose_ik import tokens_json
 from inspector.repair.draft import Draft, Step
-from inspector.repair.ik import IkCache, IkState, attention_of, is_ik
+from inspector.repair.ik import IkCache, IkState, attention_of, is_ik, rotation_of
 from inspector.repair.lists import Record
 from inspector.repair.segments import Composed, Content, Keep, Make, Segment, Write
 from inspector.repair.state import (
@@ -134,6 +133,8 @@ def to_ik(draft: Draft) -> None:
 
 def _converted(draft: Draft, target: Target) -> None:
     memory = target.memory
+    if draft.state.missing:
+        raise Refused(f"{', '.join(draft.state.missing)} is not whole")
     if memory is None or target.model is None:
         raise Refused(
             "which layers of the model are stored where is not in the file: name the model with "
@@ -282,18 +283,14 @@ def _check_sides(
     """
     if len(expected.layers) != len(cache.k) or len(cache.v) not in (0, len(cache.k)):
         raise Refused(f"it is not of this model: {cache.member} has {len(cache.k)} layers")
-    for index, side in enumerate("kv"):
-        tensors: tuple[Tensor, ...] = getattr(cache, side)
-        if not tensors:
-            continue
-        turned = cache.rotation[index] if cache.rotation is not None else None
-        if turned is None:
-            turned = rotation_of(draft, tensors, side)
-        if turned != getattr(wanted, f"n_rot_{side}"):
-            raise Refused(
-                f"rows of {cache.member} are turned by {turned}, the server's by "
-                f"{getattr(wanted, f'n_rot_{side}')} (-khad, -vhad)"
-            )
+    identity = draft.check.identity if draft.check is not None else None
+    turned = cache.rotation if cache.rotation is not None else rotation_of(identity, cache)
+    own = wanted.n_rot_k, wanted.n_rot_v if cache.v else 0
+    if turned != own:
+        raise Refused(
+            f"rows of {cache.member} are turned by {turned[0]} and {turned[1]}, the server's by "
+            f"{own[0]} and {own[1]} (-khad, -vhad)"
+        )
 
 
 def _rope_first(draft: Draft, tensor: Tensor, cache: Cache) -> Tensor:
@@ -342,7 +339,9 @@ def _scattered(tensor: Tensor, at: Numbers) -> Tensor:
 
 def _scattered_rows(tensor: Tensor, at: Numbers) -> Iterator[Segment]:
     row = tensor.row_bytes
-    breaks = np.flatnonzero((np.diff(at) != 1) & ~((at[1:] < 0) & (at[:-1] < 0))) + 1
+    held = at >= 0
+    goes_on = np.where(held[1:], held[:-1] & (np.diff(at) == 1), ~held[:-1])
+    breaks = np.flatnonzero(~goes_on) + 1
     for first, last in zip((0, *breaks), (*breaks, len(at)), strict=True):
         size = int(last - first) * row
         if at[first] < 0:
