@@ -143,8 +143,8 @@ def test_cells_and_cell_arrays(dialect: str, build: str, tmp_path: Path) -> None
         assert (rows(cache, "v") == truth("v", range(N_LAYER), range(len(IDS)))).all()
 
 
-@pytest.mark.parametrize(("build", "first"), [("b11549", 16), ("b9473", 16), ("b9472", 0)])
-def test_windowed_layers_apart(build: str, first: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("build", ["b5485", "b9472", "b11549"])
+def test_windowed_layers_apart(build: str, tmp_path: Path) -> None:
     """The even layers of gemma2 have a window."""
     file = slot(tmp_path / "old.bin", one_cache("anonymous"))
     with plan_for(file, windowed(tmp_path), build) as plan:
@@ -153,9 +153,27 @@ def test_windowed_layers_apart(build: str, first: int, tmp_path: Path) -> None:
         base, swa = state_of(plan.copied).caches
         assert (base.n_layer, swa.n_layer) == (2, 2)
         assert (rows(base, "k") == truth("k", (1, 3), range(24))).all()
-        assert (rows(swa, "v") == truth("v", (0, 2), range(first, 24))).all()
-        assert bool(plan.steps[0].loss) == (first > 0)
+        assert (rows(swa, "v") == truth("v", (0, 2), range(24))).all()
+        assert plan.steps[0].loss is None
         assert plan.unconfirmed == ()
+
+
+@pytest.mark.parametrize("architecture", ["gemma2", "llama4"])
+def test_more_cells_than_a_windowed_cache_has(architecture: str, tmp_path: Path) -> None:
+    """Standard windows slide, those of llama4 begin at multiples of 8192."""
+    window, n = (300, 1000) if architecture == "gemma2" else (8192, 9000)
+    tokens = Tokens(tuple(range(1, n + 1)))
+    cache = Cache((cells_of(tokens),), (Row(F16, 2),) * N_LAYER, (Row(F16, 2),) * N_LAYER)
+    file, memory = tmp_path / "old.bin", Memory({"attn": cache}, DIALECTS["anonymous"])
+    file.write_bytes(pack(Slot(2, tokens, memory)).data)
+    narrow = {**ATTENTION, "attention.key_length": 1, "attention.value_length": 1}
+    keys = {**narrow, "attention.sliding_window": window}
+    model = model_file(tmp_path / "m.gguf", architecture, keys)
+    with plan_for(file, model, flags="-fa on -c 16384 -ub 256") as plan:
+        assert "trim-window" in taken(plan)
+        assert accepted(plan)
+        first = n - window if architecture == "gemma2" else 8192
+        assert state_of(plan.copied).caches[1].cells.pos.tolist() == list(range(first, n))
 
 
 def test_windowed_layers_of_version_1(tmp_path: Path) -> None:

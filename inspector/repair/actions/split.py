@@ -1,5 +1,8 @@
 """A cache of its own for windowed layers, which older builds kept among the others.
 
+All cells stay, as far as there is room: newer builds leave out what the window hides, but a prompt
+that goes back can use it.
+
 Source: ggml-org/llama.cpp b5429 (PR #13194), b7789 for hybrid models.
 """
 
@@ -7,10 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from formats.bodies.compositions import MEMORY
-from inspector.repair.actions.window import seen
 from inspector.repair.draft import Draft, Step
 from inspector.repair.state import Cache, Part, Refused
 
@@ -45,25 +45,16 @@ def split_window(draft: Draft) -> None:
         )
         return replace(cache, member=member, kind=kind, n_layer=len(own), k=k, v=v)
 
-    windowed = of(swa.member, "swa", swa.layers)
-    kept = np.arange(len(cache.cells))
-    if target.build.has("masked-cells-left-out"):
-        kept = np.flatnonzero(seen(cache.cells.pos, memory))
     parts: dict[str, Part] = {part.member: part for part in state.parts}
     parts[base.member] = of(base.member, "attention", base.layers)
-    parts[swa.member] = windowed.taken(kept, ACTION)
-    left = len(cache.cells) - len(kept)
+    parts[swa.member] = of(swa.member, "swa", swa.layers)
     draft.take(
         Step(
             ACTION,
             f"since b5429 windowed layers have a cache of their own: {target.build.label} wants "
             f"two sections, and the file has one of {cache.n_layer} layers",
-            f"a section of {len(base.layers)} layers with {len(cache.cells):,} cells, and one of "
-            f"{len(swa.layers)} windowed layers with {len(kept):,}"
-            + (f"; the other {left:,} are in front of the window" if left else ""),
-            "nothing that the next token can see; a prompt that goes back needs a checkpoint"
-            if left
-            else None,
+            f"a section of {len(base.layers)} layers and one of {len(swa.layers)} windowed ones, "
+            f"with {len(cache.cells):,} cells each",
             proven="b5129 on b11549, with gemma3",
         )
     )

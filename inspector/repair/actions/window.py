@@ -46,19 +46,20 @@ def seen(pos: Numbers, memory: MemoryExpectation) -> NDArray[np.bool_]:
 
 def trim_window(draft: Draft) -> None:
     """Windowed cells that no token can see any more, where the server has no room for them."""
-    swa, window = draft.state.cache("swa"), window_of(draft)
+    swa, memory = draft.state.cache("swa"), draft.target.memory if draft.target else None
     expected = draft.expects(swa.member) if swa is not None else None
-    if swa is None or expected is None or window is None or expected.capacity is None:
+    if swa is None or memory is None or expected is None or expected.capacity is None:
         return
     if len(swa.cells) <= expected.capacity:
         return
-    kept = np.flatnonzero(swa.cells.pos > int(swa.cells.pos.max()) - window)
+    kept = np.flatnonzero(seen(swa.cells.pos, memory))
     draft.take(
         Step(
             TRIM_WINDOW,
             f"the windowed cache of this server has {expected.capacity:,} cells, the file has "
             f"{len(swa.cells):,} for it: the restore is refused",
-            f"drops {len(swa.cells) - len(kept):,} cells in front of the window of {window:,}",
+            f"drops {len(swa.cells) - len(kept):,} cells in front of the window of "
+            f"{memory.n_swa:,}",
             "nothing that the next token can see; a prompt that goes back needs a checkpoint",
             proven="b10229, b11549",
         )
