@@ -140,7 +140,7 @@ class Beside:
     container: Container | None = None
 
 
-_NOT_OPENED = (Role.LEFTOVER, Role.HIDDEN, Role.DRAFT, Role.SETTINGS)
+NOT_OPENED = (Role.LEFTOVER, Role.HIDDEN, Role.DRAFT, Role.SETTINGS)
 """Of no known layout, or read by others."""
 
 
@@ -153,7 +153,7 @@ def looked_into(companions: tuple[Companion, ...]) -> Iterator[tuple[Beside, ...
     with ExitStack() as stack:
         found = []
         for companion in companions:
-            if companion.role not in _NOT_OPENED:
+            if companion.role not in NOT_OPENED:
                 with suppress(Unreadable):
                     source = stack.enter_context(opened(companion.file.path))
                     found.append(look_into(companion, source))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -636,6 +636,16 @@ def usable(listing: CheckpointList, findings: tuple[Finding, ...]) -> tuple[bool
         rejecting |= _ABSURD_NUMBERS
     if any(finding.code in rejecting for finding in findings):
         return (False,) * len(listing.records)
+    return sound_alone(listing, findings)
+
+
+def sound_alone(listing: CheckpointList, findings: Iterable[Finding]) -> tuple[bool, ...]:
+    """For each record whether it is whole and right, whatever becomes of its list.
+
+    Args:
+        listing: the list.
+        findings: what was found in it.
+    """
     spoilt = [
         finding.path
         for finding in findings

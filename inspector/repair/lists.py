@@ -10,13 +10,90 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from formats.bodies.compositions import MEMORY, PARTIAL
-from inspector.checkpoints import CheckpointRecord, fnv1a
+from inspector.checkpoints import (
+    CheckpointList,
+    CheckpointRecord,
+    appendix_of,
+    checkpoint_list,
+    fnv1a,
+)
+from inspector.checks.checkpoints import sound_alone
 from inspector.repair.ik import parts_of_payload as ik_parts_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
-from inspector.repair.state import Part, Recurrent, Refused, parts_of
+from inspector.repair.state import Hopeless, Part, Recurrent, parts_of
+from inspector.report import Report
 from inspector.source import Source
 
 DRAFT, THIRD = "draft data", "data of the speculative decoder"
+_LARGEST_HASHED = 2 << 30
+"""Bytes of a state whose FNV-1a takes less than a minute."""
+_OF_OTHERS = {"sidecar.foreign", "sidecar.hash-mismatch", "sidecar.prompt-mismatch"}
+"""Findings on lists that belong to another state, or to another program."""
+_MENDED = {
+    "appendix.count-exceeds-file",
+    "appendix.truncated",
+    "appendix.unknown-version",
+    "sidecar.count-above-limit",
+    "sidecar.count-exceeds-file",
+    "sidecar.length-above-limit",
+    "sidecar.trailing-bytes",
+    "sidecar.truncated",
+    "sidecar.truncated-unchecked",
+    "sidecar.unchecked-size",
+    "sidecar.unknown-version",
+}
+"""Findings on lists that are gone once its records are written anew."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A checkpoint list of a file or of a companion, and what of it is of use.
+
+    Attributes:
+        listing: the list.
+        source: the file that holds it.
+        records: its records that are whole and right, whatever its reader makes of the list.
+        mended: whether it has to be written anew even if nothing is changed.
+    """
+
+    listing: CheckpointList
+    source: Source
+    records: tuple[CheckpointRecord, ...]
+    mended: bool
+
+    @property
+    def family(self) -> Family | None:
+        """How it is written."""
+        return family_of(self.listing.format, self.listing.version)
+
+
+def carried_in(report: Report) -> tuple[Carried, ...]:
+    """The checkpoint lists of a file and of its companions."""
+    reading = report.identification.reading
+    if reading is None:
+        return ()
+    root, layout = reading.decoding.root, reading.layout
+    if layout.memory:
+        own = appendix_of(report.source, root, report.name)
+    else:
+        own = checkpoint_list(root, report.name, layout.format, layout.version)
+    lists = [(own, report.source, "")] if own is not None else []
+    lists += [
+        (other.listing, other.source, other.companion.file.name)
+        for other in report.beside
+        if other.listing is not None
+    ]
+    found = []
+    for listing, source, carrier in lists:
+        findings = [finding for finding in report.findings if finding.carrier == carrier]
+        codes = {finding.code for finding in findings}
+        fits = sound_alone(listing, findings)
+        records = tuple(r for r, fit in zip(listing.records, fits, strict=True) if fit)
+        if codes & _OF_OTHERS:
+            records = ()
+        mended = bool(codes & _MENDED) or listing.cut or listing.rest is not None
+        found.append(Carried(listing, source, records, mended))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -33,6 +110,7 @@ class Record:
         id_task: the task that made it.
         parts: the memory in its blob; None if nothing explains that.
         prefixed: whether the blob begins with eight bytes of its own.
+        shift: positions that a context shift discarded before it was made.
     """
 
     n_tokens: int
@@ -44,6 +122,7 @@ class Record:
     id_task: int = -1
     parts: tuple[Part, ...] | None = None
     prefixed: bool = False
+    shift: int = 0
 
 
 def record_of(record: CheckpointRecord, source: Source) -> Record:
@@ -73,6 +152,7 @@ def record_of(record: CheckpointRecord, source: Source) -> Record:
         record.node.number("id_task", -1),
         parts,
         blob is not None and blob.prefixed,
+        record.node.number("pos_max_prompt", record.pos_max or 0) - (record.pos_max or 0),
     )
 
 
@@ -138,6 +218,8 @@ _CODES = {
     "id_task": "i",
     "pos_min": "i",
     "pos_max": "i",
+    "pos_min_prompt": "i",
+    "pos_max_prompt": "i",
     "n_tgt": "Q",
     "n_dft": "Q",
     "n_spec": "Q",
@@ -161,11 +243,11 @@ FAMILIES = (
     Family("bkcp", 1, b"BKCP", ("n_tokens", "id_task", "pos_min", "pos_max", *_ALL), ".ckpt"),
     Family("slck", 1, b"SLCK", (*_POSITIONS, "n_tgt", "tgt"), ".ckpt", 4096),
     Family("ik-checkpoints", 3, b"qsgg",
-           ("pos_min", "pos_max", "pos_min", "pos_max", "n_tgt", "tgt"), ".checkpoints",
-           counts="Q"),
+           ("pos_min", "pos_max", "pos_min_prompt", "pos_max_prompt", "n_tgt", "tgt"),
+           ".checkpoints", counts="Q"),
     Family("ik-checkpoints", 4, b"qsgg",
-           ("pos_min", "pos_max", "pos_min", "pos_max", "n_tgt", "tgt"), ".checkpoints",
-           counts="Q"),
+           ("pos_min", "pos_max", "pos_min_prompt", "pos_max_prompt", "n_tgt", "tgt"),
+           ".checkpoints", counts="Q"),
 )
 # fmt: on
 """Every family whose lists can be written."""
@@ -190,8 +272,21 @@ def losses(records: Sequence[Record], family: Family) -> tuple[str, ...]:
     return tuple(found)
 
 
+def prompt_of(listing: CheckpointList, source: Source) -> bytes | None:
+    """Size, tokens and hash of the prompt that a list says it belongs to; only STCK lists do."""
+    members = [listing.node.get(name) for name in ("prompt_size", "prompt_tokens", "prompt_hash")]
+    return (
+        b"".join(source.read_at(member.span.start, 8) for member in members if member is not None)
+        or None
+    )
+
+
 def composed(
-    records: Sequence[Record], family: Family, why: str, state: Composed | None = None
+    records: Sequence[Record],
+    family: Family,
+    why: str,
+    state: Composed | None = None,
+    prompt: bytes | None = None,
 ) -> Iterator[Segment]:
     """A list.
 
@@ -200,20 +295,27 @@ def composed(
         family: how to write it.
         why: the action that writes it.
         state: the state that it will lie beside; only some families need it.
+        prompt: what an STCK list says of its prompt.
 
     Raises:
-        Refused: if the family needs what is not known.
+        Hopeless: if the family needs what is not known.
     """
-    if family.format == "stck":
-        raise Refused("STCK lists hold a hash of the prompt as their own server packs it")
     head = family.magic
     if family.version is not None:
         head += struct.pack("<I", family.version)
     if (family.format, family.version) == ("pkcl", 2):
         if state is None:
-            raise Refused("PKCL 2 lists hold a hash of their state, and there is none")
+            raise Hopeless("PKCL 2 lists hold a hash of their state: repair that, with its list")
         head += struct.pack("<Q", _hash(state))
-    yield Write(head + struct.pack(f"<{family.counts}", len(records)), why)
+    head += struct.pack(f"<{family.counts}", len(records))
+    if family.format == "stck":
+        if prompt is None:
+            raise Hopeless(
+                "STCK lists hold a hash of the prompt as their own server packs it, which is known "
+                "only from a list of the same tokens: --to names another family"
+            )
+        head += prompt
+    yield Write(head, why)
     for record in records:
         yield from _record(record, family, why)
 
@@ -224,6 +326,8 @@ def _record(record: Record, family: Family, why: str) -> Iterator[Segment]:
         "id_task": record.id_task,
         "pos_min": record.pos_min,
         "pos_max": record.pos_max,
+        "pos_min_prompt": record.pos_min + record.shift,
+        "pos_max_prompt": record.pos_max + record.shift,
         "n_tgt": size_of(record.tgt),
         "n_dft": size_of(record.dft),
         "n_spec": size_of(record.spec),
@@ -236,6 +340,11 @@ def _record(record: Record, family: Family, why: str) -> Iterator[Segment]:
 
 
 def _hash(state: Composed) -> int:
+    if state.size > _LARGEST_HASHED:
+        raise Hopeless(
+            f"PKCL 2 lists hold a hash of their state, which takes more than a minute for "
+            f"{state.size:,} bytes: --to names another family"
+        )
     basis = fnv1a(b"")
     for data in chunks(state.content):
         basis = fnv1a(data, basis)

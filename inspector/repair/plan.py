@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inspector.bundle import SUFFIXES, Bundle, Companion, File, look_into
+from inspector.bundle import NOT_OPENED, SUFFIXES, Bundle, Companion, File, Role, look_into
 from inspector.check import Check, check_of
 from inspector.findings import Severity, worst
 from inspector.geometry import MemoryExpectation
 from inspector.loader import Outcome
 from inspector.mend import Patched
 from inspector.repair.actions.anchor import window_anchor
-from inspector.repair.actions.checkpoints import convert, drop
+from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt
 from inspector.repair.actions.form import restamp, unpack
 from inspector.repair.actions.from_ik import from_ik
 from inspector.repair.actions.layers import drop_layers
 from inspector.repair.actions.order import drop_values, swap_latent_keys, transpose_states
+from inspector.repair.actions.session import from_session, to_session
 from inspector.repair.actions.split import split_window
 from inspector.repair.actions.streams import fit_streams
+from inspector.repair.actions.tail import strip_trailing
 from inspector.repair.actions.tip import synthesize_tip
 from inspector.repair.actions.to_ik import (
     TOKENS,
@@ -38,20 +40,23 @@ from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
 from inspector.repair.ik import is_ik
-from inspector.repair.lists import Record, composed, family_of, named, record_of
+from inspector.repair.lists import Carried, Record, carried_in, composed, named, record_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
 from inspector.repair.state import Hopeless, Refused, state_of
 from inspector.report import Report, examined, report_of
 from inspector.restore import own_caches
-from inspector.source import Source
+from inspector.source import Source, Unreadable, opened
 from inspector.span import Span
 from inspector.target import Target
 
 Action = Callable[[Draft], None]
 
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
+    (("strip-trailing",), strip_trailing),
     (("drop-checkpoints",), drop),
+    (("mend-list",), mend),
     (("from-ik",), from_ik),
+    (("from-session",), from_session),
     (("trim", "materialize"), trim),
     (("split-window",), split_window),
     (("drop-values",), drop_values),
@@ -72,14 +77,12 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("synthesize-tip",), synthesize_tip),
     (("window-anchor",), window_anchor),
     (("write-tokens",), write_tokens),
+    (("to-session",), to_session),
+    (("drop-companions",), companions),
 )
 """What is tried, in this order, under the names that it goes by."""
 
-NAMES = tuple(
-    dict.fromkeys(
-        ("correct-word", "strip-trailing", *(name for names, _ in _ACTIONS for name in names))
-    )
-)
+NAMES = tuple(dict.fromkeys(("correct-word", *(name for names, _ in _ACTIONS for name in names))))
 """Every action by name."""
 
 
@@ -177,7 +180,8 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         Refused: if nothing can be done at all.
     """
     model = target.memory if target is not None else None
-    with examined(path, model=model) as report:
+    with ExitStack() as stack:
+        report = stack.enter_context(examined(path, model=model))
         before = _checked(report, target)
         mended, steps = _mended(report, model)
         if mended is not report:
@@ -188,6 +192,7 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             before_or_mended = before
         draft = _draft(mended, before_or_mended, options)
         draft.steps += steps
+        draft.companions = stack.enter_context(_companions(report))
         for names, action in _ACTIONS:
             _attempt(draft, names, action)
         if draft.state.missing:
@@ -198,6 +203,8 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             )
         outputs = tuple(_outputs(draft, report.source))
         pairs = [(output.suffix, output.content) for output in outputs]
+        reader = None if draft.form.session else target  # no server restores a whole context
+        model = reader.memory if reader is not None else None
         copied = _anew(report.bundle, pairs, new, model)
         yield Plan(
             report,
@@ -207,8 +214,25 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             outputs,
             new,
             copied,
-            _checked(copied, target),
+            _checked(copied, reader),
         )
+
+
+_CARRIED = (Role.MARKER, Role.HIDDEN, Role.DRAFT)
+"""Companions that a copy of the state can have too."""
+
+
+@contextmanager
+def _companions(report: Report) -> Iterator[dict[str, Source]]:
+    """Companions that are copied as they are, open; by what their names add."""
+    with ExitStack() as stack:
+        found = {}
+        for companion in report.bundle.companions:
+            if companion.role in _CARRIED:
+                with suppress(Unreadable):
+                    source = stack.enter_context(opened(companion.file.path))
+                    found[companion.suffix] = source
+        yield found
 
 
 def _checked(report: Report, target: Target | None) -> Check | None:
@@ -233,14 +257,13 @@ def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, li
 def _draft(report: Report, check: Check | None, options: Options) -> Draft:
     state = state_of(report)
     target = check.target if check is not None else None
-    sources = {other.companion.file.name: other.source for other in report.beside}
+    carried = carried_in(report)
     records = tuple(
-        named(record_of(one.record, sources.get(one.record.carrier, report.source)), state.memory)
-        for one in report.checkpoints
-        if one.usable and one.record.complete
+        named(record_of(record, one.source), state.memory)
+        for one in carried
+        for record in one.records
     )
-    found = next((one.record for one in report.checkpoints if one.usable), None)
-    family = family_of(found.format, found.version) if found is not None else None
+    family = next((one.family for one in carried if one.records), None)
     stored = stored_form(report)
     own = None
     if target is not None:
@@ -257,9 +280,22 @@ def _draft(report: Report, check: Check | None, options: Options) -> Draft:
         wanted_form(stored, target),
         wanted_family(target, options, family),
         own,
+        carried,
+        _tail(report, carried),
     )
     draft.settle_rotation()
     return draft
+
+
+def _tail(report: Report, carried: Sequence[Carried]) -> Content:
+    """The bytes behind the end of a state that are no checkpoints either."""
+    reading = report.identification.reading
+    if reading is None or not reading.decoding.ended:
+        return ()
+    if any(one.source is report.source for one in carried):
+        return ()
+    rest = Span(reading.decoding.end, report.source.size)
+    return (Keep(report.source, rest),) if len(rest) else ()
 
 
 def _attempt(draft: Draft, names: tuple[str, ...], action: Action) -> None:
@@ -291,13 +327,18 @@ def _outputs(draft: Draft, source: Source) -> Iterator[Output]:
     appended = family is not None and not family.suffix and bool(records)
     if appended and family is not None:
         content += composed(records, family, why)
+    elif draft.tail:
+        content += draft.tail
     state = Composed(joined(_unpatched(content), source), "")
     yield Output("", state)
     if records and family is not None and family.suffix:
-        listed = composed(records, family, why, state)
-        yield Output(family.suffix, Composed(joined(_unpatched(listed)), ""))
+        listed = composed(records, family, why, state, prompt(draft))
+        own = next((one.source for one in draft.carried if one.family == family), None)
+        yield Output(family.suffix, Composed(joined(_unpatched(listed), own), ""))
     if (tokens := token_companion(draft)) is not None:
         yield Output(TOKENS, tokens)
+    for suffix, companion in draft.companions.items():
+        yield Output(suffix, Composed((Keep(companion, companion.whole()),), ""))
 
 
 def _with_blob(record: Record, draft: Draft, why: str) -> Record:
@@ -371,5 +412,6 @@ def _anew(
     beside = tuple(
         look_into(companion, source)
         for companion, (_, source) in zip(companions, others, strict=True)
+        if companion.role not in NOT_OPENED
     )
     return report_of(state, bundle, beside, model)

@@ -261,6 +261,10 @@ def state_of(report: Report) -> State:
     reading = report.identification.reading
     if reading is None or not reading.layout.memory or report.tokens is None:
         raise Refused("it is no state of a known layout")
+    if report.container is not None or reading.layout.format != "ggsq":
+        raise Refused(f"it is no slot file: {reading.layout.title}")
+    if reading.layout.version == 1:
+        raise Refused("slot files of version 1 are not taken apart: no build reads two versions")
     memory = reading.layout.memory
     if memory in OPAQUE:
         raise Refused(f"{memory} memory is not taken apart")

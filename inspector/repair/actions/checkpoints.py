@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
-from inspector.repair.draft import Draft, Step
-from inspector.repair.lists import losses, sorted_and_capped, without_extras
+from collections.abc import Sequence
 
-DROP, CONVERT = "drop-checkpoints", "convert-checkpoints"
+import numpy as np
+
+from inspector.bundle import Role
+from inspector.repair.draft import Draft, Step
+from inspector.repair.lists import (
+    Carried,
+    Family,
+    Record,
+    losses,
+    prompt_of,
+    sorted_and_capped,
+    without_extras,
+)
+from inspector.repair.state import Hopeless
+
+DROP, MEND, CONVERT = "drop-checkpoints", "mend-list", "convert-checkpoints"
+COMPANIONS = "drop-companions"
+_IK = "ik-checkpoints"
 
 
 def drop(draft: Draft) -> None:
     """Records that no server can use, and those that stand in the way of others."""
-    found = draft.report.checkpoints
-    unusable = [one.record for one in found if not one.usable]
+    draft.steps += dropped(draft.carried)
+
+
+def dropped(carried: Sequence[Carried]) -> list[Step]:
+    """What is left out of lists, because no server could use it."""
+    records = [(one, record) for one in carried for record in one.listing.records]
+    unusable = [record for one, record in records if record not in one.records]
+    empty = [one.listing.carrier for one in carried if not one.listing.records]
+    steps = []
     if unusable:
         which = ", ".join(f"{r.carrier}[{r.index}]" for r in unusable[:_MOST])
         more = f" and {len(unusable) - _MOST} more" if len(unusable) > _MOST else ""
-        draft.take(
+        steps.append(
             Step(
                 DROP,
                 "they are cut, of another state or another model, or would end the server",
-                f"leaves out {len(unusable):,} of {len(found):,} checkpoints: {which}{more}",
+                f"leaves out {len(unusable):,} of {len(records):,} checkpoints: {which}{more}",
                 "the checkpoints that are left out",
                 proven="b11549",
             )
         )
+    if empty:
+        steps.append(
+            Step(
+                DROP,
+                "it holds no checkpoint",
+                f"leaves out the list of {', '.join(empty)}",
+                proven="b11549",
+            )
+        )
+    return steps
 
 
 _MOST = 4
+
+
+def mend(draft: Draft) -> None:
+    """Lists that claim more than they hold, or are followed by more."""
+    draft.steps += mended(draft.carried)
+
+
+def mended(carried: Sequence[Carried]) -> list[Step]:
+    """What is wrong with the lists themselves, whatever their records are worth."""
+    return [
+        Step(
+            MEND,
+            f"what stands around the checkpoints of {one.listing.carrier} is not true of them: "
+            "their number, their version, or their end",
+            f"writes the list anew with its {len(one.records):,} whole checkpoints, and nothing "
+            "behind them",
+            proven="b11549",
+        )
+        for one in carried
+        if one.mended and one.records
+    ]
 
 
 def convert(draft: Draft) -> None:
@@ -34,27 +88,108 @@ def convert(draft: Draft) -> None:
     family = draft.family
     if not draft.records or family is None:
         return
-    kept = sorted_and_capped(draft.records, family.most)
-    carriers = {one.record.carrier for one in draft.report.checkpoints if one.usable}
-    families = {
-        (one.record.format, one.record.version) for one in draft.report.checkpoints if one.usable
-    }
+    kept, steps = converted(
+        draft.carried,
+        draft.records,
+        family,
+        asked=draft.target is None,
+        ik=draft.ik,
+    )
+    draft.steps += steps
+    draft.records = kept
+    if family.format == "stck" and prompt(draft) is None:
+        raise Hopeless(
+            "STCK lists hold a hash of the prompt as their own server packs it, which is known "
+            "only from a list of the same tokens: --to names another family"
+        )
+
+
+def prompt(draft: Draft) -> bytes | None:
+    """What an STCK list says of the prompt, if that is still the one of the state."""
+    tokens = draft.report.tokens
+    if tokens is None or not np.array_equal(draft.state.tokens.ids, tokens.ids):
+        return None
+    heads = (prompt_of(one.listing, one.source) for one in draft.carried if one.records)
+    return next((head for head in heads if head is not None), None)
+
+
+def converted(
+    carried: Sequence[Carried],
+    records: Sequence[Record],
+    family: Family,
+    *,
+    asked: bool,
+    ik: bool,
+) -> tuple[tuple[Record, ...], list[Step]]:
+    """Records in a family, and what that changes and loses.
+
+    Args:
+        carried: the lists that they come from.
+        records: what is left of them.
+        family: how they are to be written.
+        asked: whether the user names the family, rather than the server.
+        ik: whether their blobs are of ik_llama.cpp.
+
+    Raises:
+        Hopeless: if their blobs are not those of the family's server.
+    """
+    if ik != (family.format == _IK):
+        raise Hopeless(
+            "checkpoints of ik_llama.cpp are of another kind than those of llama.cpp: only with "
+            "their state, for a server that --for names, one becomes the other"
+        )
+    kept = sorted_and_capped(records, family.most)
+    lists = [one for one in carried if one.records]
     lost = losses(kept, family)
-    dropped = len(draft.records) - len(kept)
-    same = families <= {(family.format, family.version)} and len(carriers) <= 1
-    if not same or lost or dropped or kept != tuple(draft.records):
-        words = [*lost, *([f"{dropped:,} older checkpoints"] if dropped else [])]
+    n_dropped = len(records) - len(kept)
+    same = all(one.family == family for one in lists) and len(lists) <= 1
+    steps = []
+    if not same or lost or n_dropped or kept != tuple(records):
+        words = [*lost, *([f"{n_dropped:,} older checkpoints"] if n_dropped else [])]
         where = f"beside it ({family.suffix})" if family.suffix else "behind the state"
-        names = ", ".join(sorted(carriers))
-        draft.take(
+        names = ", ".join(one.listing.carrier for one in lists)
+        steps.append(
             Step(
                 CONVERT,
-                f"the server reads checkpoints {where} in {family.name} form alone"
-                if draft.target is not None
-                else f"checkpoints are asked for in {family.name} form",
+                f"checkpoints are asked for in {family.name} form"
+                if asked
+                else f"the server reads checkpoints {where} in {family.name} form alone",
                 f"writes {len(kept):,} checkpoints of {names} {where}",
                 ", ".join(words) or None,
                 proven="turboquant@b9079, b11549",
             )
         )
-    draft.records = tuple(without_extras(record, family) for record in kept)
+    return tuple(without_extras(record, family) for record in kept), steps
+
+
+def companions(draft: Draft) -> None:
+    """Other files beside the state, which are of use only with its own tokens and server."""
+    tokens, kept = draft.report.tokens, dict(draft.companions)
+    same = tokens is not None and np.array_equal(draft.state.tokens.ids, tokens.ids)
+    marked = draft.family is not None and draft.family.format == "stck" and bool(draft.records)
+    spoilt = {"sidecar.marker-mismatch"} & {finding.code for finding in draft.report.findings}
+    if not same or draft.target is not None:
+        kept = {}
+    if not marked or spoilt:
+        kept = {suffix: one for suffix, one in kept.items() if suffix not in _MARKED}
+    unknown = [
+        other.companion.file.name
+        for other in draft.report.beside
+        if other.companion.role is Role.CHECKPOINTS and other.listing is None
+    ]
+    left = [suffix for suffix in draft.companions if suffix not in kept]
+    names = [*unknown, *(draft.report.name + suffix for suffix in left)]
+    if names:
+        draft.take(
+            Step(
+                COMPANIONS,
+                "they are of no known kind, of other tokens, or of no use to this server",
+                f"no copy of {', '.join(names)}",
+                "what these files hold" if unknown or not same else None,
+            )
+        )
+    draft.companions = kept
+
+
+_MARKED = (".gen", ".hbnd", ".drft")
+"""Companions that belong to an STCK list."""

@@ -1,0 +1,32 @@
+"""Bytes behind the end of a state that are no part of it."""
+
+from __future__ import annotations
+
+from inspector.repair.draft import Draft, Step
+from inspector.repair.segments import size_of
+
+ACTION = "strip-trailing"
+
+
+def strip_trailing(draft: Draft) -> None:
+    """Cut off what follows the end."""
+    if not draft.tail:
+        return
+    reading, size = draft.report.identification.reading, size_of(draft.tail)
+    padded = reading is not None and reading.padded
+    codes = (finding.code for finding in draft.report.findings)
+    model = draft.target.memory if draft.target is not None else None
+    proven = model is not None and not any(code.startswith("model.") for code in codes)
+    kind = "zeros" if padded else "bytes that nothing explains"
+    draft.take(
+        Step(
+            ACTION,
+            f"{size:,} {kind} follow the end of the state"
+            + (", which is where that of its model ends" if proven else ""),
+            f"cuts them off: the copy ends at 0x{draft.report.size - size:x}",
+            None if padded or proven else "these bytes, if they are a part of the state after all",
+            proven="b10229, b11549",
+            confirm=not padded and not proven,
+        )
+    )
+    draft.tail = ()
