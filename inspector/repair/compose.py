@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from formats.envelopes.ggsn import GGSN_MAGIC
 from formats.envelopes.ggsq import GGSQ_MAGIC
 from inspector.repair.segments import Content, Keep, Segment, Write
 from inspector.repair.state import (
@@ -31,6 +32,7 @@ from inspector.servers import Build, ggsq_version
 
 PACKED = 0xFFFFFFFF
 PREFIX = 0xAF143CD8
+_OLDEST = 2
 _EXTENSIONS: dict[int, tuple[str, ...]] = {0: (), 8: ("x", "y"), 12: ("x", "y", "tok")}
 
 
@@ -39,13 +41,14 @@ class Form:
     """How a stretch of builds writes a state of one sequence.
 
     Attributes:
-        version: of slot files.
+        version: of slot files, or of whole-context files.
         streams: whether attention caches begin with n_stream.
         seq_id: whether cells carry a sequence id.
         cell_ext: bytes of the extension of a cell.
         rotation: whether attention caches carry rotation words.
         packed: whether tokens are packed.
         prefix: whether blobs begin with eight bytes of their own.
+        session: whether it is a whole-context file, in which recurrent cells have ids too.
     """
 
     version: int
@@ -55,6 +58,7 @@ class Form:
     rotation: bool = False
     packed: bool = False
     prefix: bool = True
+    session: bool = False
 
 
 def form_of(build: Build, *, mrope: bool) -> Form:
@@ -83,18 +87,25 @@ def form_of(build: Build, *, mrope: bool) -> Form:
 
 
 def slot_file(state: State, form: Form, why: str) -> Iterator[Segment]:
-    """A slot file, without checkpoints.
+    """A slot file without checkpoints, or a whole-context file.
 
     Args:
         state: what it holds.
         form: how to write it.
         why: the action that bytes are written for which the state's source does not have.
+
+    Raises:
+        Refused: for versions that are not written.
     """
+    if not form.session and form.version < _OLDEST:
+        raise Refused("version 1 is not written: name the server that is to read it with --build")
     field = token_field(state.tokens, packed=form.packed)
-    yield Write(words(GGSQ_MAGIC), why)
+    yield Write(words(GGSN_MAGIC if form.session else GGSQ_MAGIC), why)
     yield Write(words(form.version), why)
     yield Write(words(len(field) // 4), why)
     yield Write(field, why)
+    if form.session:
+        yield from state.head
     yield from payload(state.parts, state.tokens.ids, form, why)
 
 
@@ -126,7 +137,7 @@ def payload(parts: Iterable[Part], ids: Numbers, form: Form, why: str) -> Iterat
     """
     for part in parts:
         if isinstance(part, Recurrent):
-            yield from _recurrent(part, why)
+            yield from _recurrent(part, form, why)
         else:
             yield from _cache(part, ids, form, why)
 
@@ -213,10 +224,12 @@ def block(tensor: Tensor, why: str) -> Iterator[Segment]:
     yield from tensor.content
 
 
-def _recurrent(part: Recurrent, why: str) -> Iterator[Segment]:
+def _recurrent(part: Recurrent, form: Form, why: str) -> Iterator[Segment]:
     yield Write(words(len(part.pos)), why)
-    cells = np.zeros((len(part.pos), 2), "<i4")
+    cells = np.zeros((len(part.pos), 3 if form.session else 2), "<i4")
     cells[:, 0] = part.pos
+    if form.session:
+        cells[:, 1:] = 1, part.seq_id
     yield Write(cells.tobytes(), why)
     yield Write(words(0), why)
     yield Write(words(part.n_layer), why)

@@ -237,16 +237,17 @@ def stored_form(report: Report) -> Form:
     assert reading is not None  # its state was taken apart
     attention = [part for part in report.sections if part.kind != "recurrent"]
     names = [name for part in attention for table in part.tables for name, _ in table.fields]
-    known = reading.layout.version or 0
+    session = reading.layout.format == "ggsn"
     prefixed = [c.record.blob.prefixed for c in report.checkpoints if c.record.blob is not None]
     return Form(
-        known,
+        reading.layout.version or 0,
         not attention or attention[0].node.get("streams") is not None,
-        "seq_id" in names or not names,
+        session or "seq_id" in names or not names,
         max((part.cell_ext for part in attention), default=0),
         any(part.node.facts.get("rotation") for part in attention),
         report.tokens is not None and report.tokens.packing == "packed",
         prefixed[0] if prefixed else True,
+        session,
     )
 
 

@@ -178,6 +178,7 @@ class Recurrent:
         r: R rows by recurrent layer.
         s: S rows by recurrent layer.
         stored: all blocks as they stand in the file; None once one was changed.
+        seq_id: the sequence they were saved from, as far as that is stored.
     """
 
     member: str
@@ -186,6 +187,7 @@ class Recurrent:
     r: tuple[Tensor, ...]
     s: tuple[Tensor, ...]
     stored: Keep | None = None
+    seq_id: int = field(default=0, kw_only=True)
 
 
 Part = Cache | Recurrent
@@ -218,6 +220,7 @@ class State:
         tokens: its tokens.
         parts: its memory in file order, as far as it is whole.
         missing: names of the sections that are not.
+        head: what stands between tokens and memory, in whole-context files.
     """
 
     source: Source
@@ -225,6 +228,7 @@ class State:
     tokens: TokenList
     parts: tuple[Part, ...]
     missing: tuple[str, ...] = ()
+    head: Content = field(default=(), kw_only=True)
 
     @property
     def caches(self) -> tuple[Cache, ...]:
@@ -261,11 +265,10 @@ def state_of(report: Report) -> State:
     reading = report.identification.reading
     if reading is None or not reading.layout.memory or report.tokens is None:
         raise Refused("it is no state of a known layout")
-    if report.container is not None or reading.layout.format != "ggsq":
-        raise Refused(f"it is no slot file: {reading.layout.title}")
-    if reading.layout.version == 1:
-        raise Refused("slot files of version 1 are not taken apart: no build reads two versions")
-    memory = reading.layout.memory
+    layout, memory = reading.layout, reading.layout.memory
+    session = layout.format == "ggsn" and (layout.version or 0) >= _TYPED and memory != IK_MEMORY
+    if report.container is not None or not (layout.format == "ggsq" or session):
+        raise Refused(f"it is no slot file: {layout.title}")
     if memory in OPAQUE:
         raise Refused(f"{memory} memory is not taken apart")
     if len(report.tokens.ids) != report.tokens.count:
@@ -282,7 +285,15 @@ def state_of(report: Report) -> State:
     whole = {section.path for section in sections}
     missing = tuple(member for member in members if member not in whole) if stops else ()
     parts = parts_of(report.source, sections)
-    return State(report.source, memory, _tokens(report), parts, missing)
+    head: Content = ()
+    if session and sections:
+        start, stop = report.tokens.span.stop, sections[0].span.start
+        head = (Keep(report.source, Span(start, stop)),)
+    return State(report.source, memory, _tokens(report), parts, missing, head=head)
+
+
+_TYPED = 8
+"""First version of whole-context files whose tensors carry their types."""
 
 
 def parts_of(source: Source, sections: tuple[Section, ...]) -> tuple[Part, ...]:
@@ -340,10 +351,23 @@ def _cells(section: Section) -> Cells:
     rows = section.tables[0]
     names = [name for name, _ in rows.fields]
     extension = {name: rows.column(name) for name in names if name in ("x", "y", "tok")}
-    ids = rows.items() if rows.ragged or "seq_id" not in names else rows.column("seq_id")
+    return Cells(section.pos, extension, _seq_id(section))
+
+
+def _seq_id(section: Section) -> int:
+    """The sequence that the cells belong to; 0 if they do not say.
+
+    Raises:
+        Refused: if they are several.
+    """
+    if not section.tables:
+        return 0
+    rows = section.tables[0]
+    named = any(name == "seq_id" for name, _ in rows.fields)
+    ids = rows.column("seq_id") if named and not rows.ragged else rows.items()
     if len(np.unique(ids)) > 1:
         raise Refused(f"{section.path} holds several sequences")
-    return Cells(section.pos, extension, int(ids[0]) if len(ids) else 0)
+    return int(ids[0]) if len(ids) else 0
 
 
 def _tensor(source: Source, block: Block) -> Tensor:
@@ -369,6 +393,7 @@ def _recurrent(source: Source, member: str, section: Section) -> Recurrent:
         tuple(_tensor(source, block) for block in section.r),
         tuple(_tensor(source, block) for block in section.s),
         Keep(source, blocks.span) if blocks is not None else None,
+        seq_id=_seq_id(section),
     )
 
 

@@ -17,7 +17,7 @@ _WORDS = {
 
 def restamp(draft: Draft) -> None:
     """The version word, and what a version has more or less than another."""
-    if draft.ik:
+    if draft.ik or draft.form.session:
         return
     stored, form = draft.stored, draft.wanted
     added: list[str] = []
