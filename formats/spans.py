@@ -101,11 +101,21 @@ class Trace(Protocol):
         ...
 
     def recall(self, name: str, cursor: Cursor, doc: str, con: Record) -> Container | None:
-        """The values of `con` if it was read here before; then the cursor stands behind it."""
+        """The values of `con` if it was read here before; then the cursor stands behind it.
+
+        Raises:
+            Halted: if it stopped.
+        """
         ...
 
     def remember(self, start: int, cursor: Cursor, con: Record, values: Container) -> None:
         """Keep what `con` read from `start` up to the cursor."""
+        ...
+
+    def remember_stop(
+        self, start: int, cursor: Cursor, con: Record, stop: Stop, depth: int
+    ) -> None:
+        """Keep that `con`, opened at `depth`, stopped at the cursor, and what it had read."""
         ...
 
 
@@ -271,8 +281,14 @@ class Record(Span):
         if self.alone and (known := trace.recall(name, cursor, doc, self)) is not None:
             return known
         own, start = Container(_=scope, _cursor=cursor), cursor.offset
+        depth = trace.depth()
         trace.enter(name, start, doc, self)
-        self._splice(self.members, cursor, own, trace)
+        try:
+            self._splice(self.members, cursor, own, trace)
+        except Halted as halted:
+            if self.alone:
+                trace.remember_stop(start, cursor, self, halted.stop, depth)
+            raise
         trace.leave(cursor.offset)
         if self.alone:
             trace.remember(start, cursor, self, own)

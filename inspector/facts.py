@@ -19,7 +19,7 @@ from formats.ggml_types import TYPES
 from formats.layout import Layout
 from inspector.decode import Decoding
 from inspector.node import Kind, Node, Rows, walk
-from inspector.sections import Section, sections
+from inspector.sections import Section, section_nodes, section_of
 from inspector.tokens import tokens_of
 
 _SAMPLE = 64
@@ -61,22 +61,38 @@ class Fact:
     structural: bool = True
 
 
-def facts(decoding: Decoding, peek: Callable[[int, int], bytes]) -> tuple[Fact, ...]:
+Judged = dict[tuple[int, str], tuple[Node, Section, tuple[Fact, ...]]]
+"""Sections whose facts were found: (members, path) -> record, section, facts.
+
+Readings that share a section share its members.
+"""
+
+
+def facts(
+    decoding: Decoding, peek: Callable[[int, int], bytes], judged: Judged | None = None
+) -> tuple[Fact, ...]:
     """The facts of a reading, in file order.
 
     Args:
         decoding: the reading.
         peek: reads so many bytes at an offset.
+        judged: sections of other readings of this source; more are added.
     """
-    root = decoding.root
+    root, judged = decoding.root, {} if judged is None else judged
     found = [*_head(decoding), *_historic(root), *_tokens(root), *_tagged(root)]
-    parts = sections(root)
-    for part in parts:
-        found += _section(part)
+    parts = []
+    for path, node in section_nodes(root):
+        key = id(node.children), path
+        if key not in judged or node.name == "kv_self" or not node.children:
+            section = section_of(root, path, node)
+            judged[key] = node, section, tuple(_section(section))
+        _, part, of_part = judged[key]
+        parts.append(part)
+        found += of_part
         if part.k and not part.has_values and part.kind != "dsv4":
             found += _no_values(part, peek(part.span.stop, _BLOCK_HEAD.size))
-    found += _composition(decoding.layout, parts)
-    found += _as_many_cells(decoding, parts)
+    found += _composition(decoding.layout, tuple(parts))
+    found += _as_many_cells(decoding, tuple(parts))
     return tuple(sorted(found, key=lambda fact: fact.offset))
 
 

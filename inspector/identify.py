@@ -15,7 +15,7 @@ from formats.layouts import all_layouts, marked_layouts, unmarked_layouts
 from formats.spans import StopReason
 from inspector.builds import Interval, interval_of
 from inspector.decode import Decoding, completes, decode
-from inspector.facts import Fact, facts, score
+from inspector.facts import Fact, Judged, facts, score
 from inspector.node import Kind, Node
 from inspector.sections import sections
 from inspector.source import Source
@@ -153,15 +153,18 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     """
     span = span or source.whole()
     sections_read: Memory = {}
+    judged: Judged = {}
     complete: list[Reading] = []
     partial: list[Reading] = []
     for layouts in _stages(source, span):
         tried = [decode(source, layout, span, sections_read) for layout in layouts]
-        complete += [_judged(source, decoding) for decoding in tried if decoding.complete]
+        complete += [_judged(source, decoding, judged) for decoding in tried if decoding.complete]
         if any(reading.sound for reading in complete):
             partial.clear()
             break
-        partial += [_judged(source, decoding) for decoding in tried if not decoding.complete]
+        partial += [
+            _judged(source, decoding, judged) for decoding in tried if not decoding.complete
+        ]
         if any(reading.explains or reading.cut_off for reading in complete + partial):
             break
     readings = [reading for reading in complete + partial if _credible(reading)]
@@ -218,8 +221,8 @@ def _stages(source: Source, span: Span) -> Iterable[list[Layout]]:
     yield [layout for layout in others if layout.memory and layout.version == version]
 
 
-def _judged(source: Source, decoding: Decoding) -> Reading:
-    found = facts(decoding, source.read_at)
+def _judged(source: Source, decoding: Decoding, judged: Judged | None = None) -> Reading:
+    found = facts(decoding, source.read_at, judged)
     left = decoding.root.span.stop - decoding.end
     tail = source.read_at(decoding.end, min(_TAIL, left)) if decoding.ended else b""
     padded = not tail.strip(b"\0")

@@ -132,13 +132,15 @@ class Section:
 
 def sections(root: Node) -> tuple[Section, ...]:
     """The sections of a state in file order; those inside checkpoints are not among them."""
-    return tuple(
-        _historic(root, path, node) if node.name == "kv_self" else _section(path, node)
-        for path, node in _section_nodes(root)
-    )
+    return tuple(section_of(root, path, node) for path, node in section_nodes(root))
 
 
-def _section_nodes(root: Node) -> Iterator[tuple[str, Node]]:
+def section_of(root: Node, path: str, node: Node) -> Section:
+    """The section whose record in the tree of `root` is `node`."""
+    return _historic(root, path, node) if node.name == "kv_self" else _section(path, node)
+
+
+def section_nodes(root: Node) -> Iterator[tuple[str, Node]]:
     """The sections stand at the top of a state, those of DeepSeek-V4 in a block of their own."""
     for node in root.children:
         if node.role in _ROLES:

@@ -38,8 +38,23 @@ class _Open:
     children: list[Node] = field(default_factory=list)
 
 
-Memory = dict[tuple[int, int, int], tuple[Node, Container]]
-"""Sections that were read: (declaration, start, wall) -> tree and values.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A section that was read.
+
+    Attributes:
+        node: its tree.
+        values: its values; None if it stopped.
+        stop: where it stopped, its path relative to the section; None if it did not.
+    """
+
+    node: Node
+    values: Container | None
+    stop: Stop | None = None
+
+
+Memory = dict[tuple[int, int, int], Known]
+"""Sections that were read, by declaration, start, and wall.
 
 Many layouts begin with the same section; it is read once for all of them.
 """
@@ -106,10 +121,7 @@ class TreeTrace:
         self, name: str, reason: StopReason, offset: int, wanted: int, available: int
     ) -> Halted:
         """The signal to raise for a stop at `offset`, with the path of `name`."""
-        path = ""
-        for part in (*(frame.name for frame in self._open[1:]), name):
-            path = join(path, part) if part else path
-        return Halted(Stop(reason, path, offset, wanted, available))
+        return Halted(Stop(reason, self._path(name), offset, wanted, available))
 
     def walled(self, stop: Stop, depth: int, resume: int) -> None:
         """A stop inside a frame: what is open beyond `depth` ends, up to `resume` is a gap."""
@@ -135,17 +147,36 @@ class TreeTrace:
 
     def recall(self, name: str, cursor: Cursor, doc: str, con: Record) -> Container | None:
         """The values of `con` if it was read here before; then the cursor stands behind it."""
-        if (kept := self._memory.get((id(con), cursor.offset, cursor.wall))) is None:
+        if (known := self._memory.get((id(con), cursor.offset, cursor.wall))) is None:
             return None
-        node, values = kept
-        self._open[-1].children.append(replace(node, name=name, doc=doc))
-        cursor.offset = node.span.stop
-        return values
+        self._open[-1].children.append(replace(known.node, name=name, doc=doc))
+        cursor.offset = known.node.span.stop
+        if known.stop is not None:
+            path = join(self._path(name), known.stop.path)
+            raise Halted(replace(known.stop, path=path))
+        return known.values
 
     def remember(self, start: int, cursor: Cursor, con: Record, values: Container) -> None:
         """Keep what `con` read from `start` up to the cursor."""
         node = self._open[-1].children[-1]
-        self._memory[id(con), start, cursor.wall] = node, values
+        self._memory[id(con), start, cursor.wall] = Known(node, values)
+
+    def remember_stop(
+        self, start: int, cursor: Cursor, con: Record, stop: Stop, depth: int
+    ) -> None:
+        """Keep that `con`, opened at `depth`, stopped at the cursor, and what it had read."""
+        while len(self._open) > depth:
+            self.leave(cursor.offset)
+        node = self._open[-1].children[-1]
+        path = stop.path.removeprefix(self._path(node.name)).removeprefix(".")
+        self._memory[id(con), start, cursor.wall] = Known(node, None, replace(stop, path=path))
+
+    def _path(self, name: str) -> str:
+        """The path of what is called `name` here."""
+        path = ""
+        for part in (*(frame.name for frame in self._open[1:]), name):
+            path = join(path, part) if part else path
+        return path
 
     def finish(self, end: int, span: Span) -> Node:
         """Close everything at `end`; what follows in `span` is a gap. Returns the root."""
@@ -167,8 +198,8 @@ class TreeTrace:
         return Node("", Kind.RECORD, span, children=tuple(children))
 
 
-Ends = dict[tuple[int, int, int], tuple[int, Container]]
-"""Sections that were read: (declaration, start, wall) -> end and values."""
+Ends = dict[tuple[int, int, int], tuple[int, Container | Stop]]
+"""Sections that were read: (declaration, start, wall) -> end, and values or where it stopped."""
 
 
 class NoTrace:
@@ -191,12 +222,20 @@ class NoTrace:
         """The values of `con` if it was read here before; then the cursor stands behind it."""
         if (kept := self._ends.get((id(con), cursor.offset, cursor.wall))) is None:
             return None
-        cursor.offset, values = kept
-        return values
+        cursor.offset, found = kept
+        if isinstance(found, Stop):
+            raise Halted(found)
+        return found
 
     def remember(self, start: int, cursor: Cursor, con: Record, values: Container) -> None:
         """Keep where `con`, read from `start`, ends."""
         self._ends[id(con), start, cursor.wall] = cursor.offset, values
+
+    def remember_stop(
+        self, start: int, cursor: Cursor, con: Record, stop: Stop, depth: int
+    ) -> None:
+        """Keep that `con`, read from `start`, stopped."""
+        self._ends[id(con), start, cursor.wall] = cursor.offset, stop
 
     def halted(
         self, name: str, reason: StopReason, offset: int, wanted: int, available: int
