@@ -46,8 +46,8 @@ LARGEST = 1 << 20
 HEAD = 1 << 16
 """Of a model file only so much is damaged: the rest is tensors."""
 SMALL = 20_000 if DEEP else 0
-"""Files up to here are cut at every byte."""
-CUTS, CUTS_OF_SAMPLES = (2000, 2000) if DEEP else (40, 8)
+"""Real files up to here are cut at every byte."""
+CUTS, CUTS_OF_SAMPLES = (2000, 40) if DEEP else (40, 8)
 SLICES = 24
 """Parts of the work that can run at the same time."""
 MUTATIONS = 10_000
@@ -228,11 +228,11 @@ def test_every_prefix_of_a_small_file(name: str, part: int, tmp_path: Path) -> N
 
 def chosen_cuts(original: Original) -> list[int]:
     """Every place of a small file if there is time; else some, half of them in front."""
-    size = len(original.data)
-    if size <= SMALL:
+    size, sample = len(original.data), original.path.is_relative_to(SAMPLES)
+    if size <= SMALL and not sample:
         return list(range(size))
     dice = random.Random(original.path.name)
-    n = CUTS_OF_SAMPLES if original.path.is_relative_to(SAMPLES) else CUTS
+    n = CUTS_OF_SAMPLES if sample else CUTS
     return sorted(dice.randrange(min(size, dice.choice((size, 1024)))) for _ in range(n))
 
 
