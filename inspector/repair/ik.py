@@ -55,6 +55,8 @@ def ik_parts(report: Report) -> tuple[Part, ...]:
     """
     reading = report.identification.reading
     assert reading is not None  # its layout is known
+    if reading.layout.format != "ggsq":
+        raise Refused("of ik_llama.cpp only slot files are taken apart")
     if reading.decoding.stops:
         raise Refused("it is cut or damaged, and nothing in it can take the place of what is lost")
     if reading.decoding.root.get("swac") is not None:

@@ -81,11 +81,9 @@ def _converted(draft: Draft, target: Target) -> None:
         if section.kind == "recurrent":
             parts.append(_split(draft, draft.state.recurrent, section))
         else:
-            cache = _cache(draft, attention, section, memory, v_trans=own.v_trans)
-            parts.append(cache)
-            if section.kind == "swa" and len(cache.cells) < len(attention.cells):
-                n = len(attention.cells) - len(cache.cells)
-                changes.append(f"windowed layers without the {n:,} cells in front of the window")
+            parts.append(_cache(draft, attention, section, memory, v_trans=own.v_trans))
+    if len(own.sections) > 1 and memory.recurrent is None:
+        changes.append("windowed layers in a section of their own")
     if memory.recurrent is not None:
         changes.append("recurrent rows apart into R and S")
     if memory.mla:
@@ -256,7 +254,7 @@ def _cache(
     *,
     v_trans: bool,
 ) -> Cache:
-    """The layers of one section, with the cells that it holds."""
+    """The layers of one section."""
     assert draft.target is not None
     assert attention.rotation is not None  # it was settled
     k = dict(zip(attention.layers, attention.k, strict=True))
@@ -267,23 +265,20 @@ def _cache(
     values = [v[layer] for layer in section.layers] if section.v else []
     expected = next(cache for cache in memory.caches if cache.member == section.member)
     for name, tensors, widths in (("k", keys, expected.k), ("v", values, expected.v)):
-        for layer, tensor, width in zip(section.layers, tensors, widths, strict=True):
+        each = zip(section.layers, tensors, widths, strict=True) if tensors else ()
+        for layer, tensor, width in each:
             if tensor.kind is None or tensor.kind.elements(tensor.row_bytes) != width:
                 raise Refused(
                     f"{_NAMES[name]} of layer {layer} are not those of this model"
                     + (": latent rows of -mla 0 are of another kind" if memory.mla else "")
                 )
-    cells, index = attention.cells, None
-    windowed = section.kind == "swa" and draft.target.build.has("masked-cells-left-out")
-    if windowed and len(cells):
-        index = np.flatnonzero(cells.pos > int(cells.pos.max()) - memory.n_swa)
     if memory.mla or memory.architecture in LATENT:
         keys = [_reordered(draft, tensor, memory, attention.rotation) for tensor in keys]
     rotation = attention.rotation if values else (attention.rotation[0], 0)
-    cache = Cache(
+    return Cache(
         section.member,
         section.kind,
-        cells,
+        attention.cells,
         1,
         0,
         attention.v_trans if values else int(v_trans),
@@ -292,7 +287,6 @@ def _cache(
         tuple(keys),
         tuple(values),
     )
-    return cache if index is None else cache.taken(index, ACTION)
 
 
 def _reordered(

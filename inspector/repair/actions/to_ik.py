@@ -48,10 +48,13 @@ _PIECE = 1 << 20
 
 
 def without_values(draft: Draft) -> None:
-    """Latent keys have no values, so the word that says how values are stored says nothing."""
-    if draft.for_ik and draft.own is not None:
-        wanted = int(draft.own.v_trans)
-        draft.convert(lambda cache: cache if cache.v else replace(cache, v_trans=wanted))
+    """Latent keys alone where the server keeps no values; how those are stored says nothing."""
+    if not draft.for_ik or draft.own is None:
+        return
+    wanted, v_trans = draft.expects("attn"), int(draft.own.v_trans)
+    if wanted is not None and not wanted.v and is_ik(draft.state):
+        _drop_values(draft, attention_of(draft.state), wanted)
+    draft.convert(lambda cache: cache if cache.v else replace(cache, v_trans=v_trans))
 
 
 def restamp_ik(draft: Draft) -> None:
@@ -60,9 +63,6 @@ def restamp_ik(draft: Draft) -> None:
         return
     before, after = draft.stored.version, draft.wanted.version
     attention = attention_of(draft.state)
-    wanted = draft.expects("attn")
-    if wanted is not None and not wanted.v and attention.values:
-        _drop_values(draft, attention, wanted)
     if before == after:
         return
     assert draft.target is not None  # whose version is wanted
@@ -72,6 +72,7 @@ def restamp_ik(draft: Draft) -> None:
     words = after - before
     ends = f"{abs(words)} zero word{'s' if abs(words) > 1 else ''} at the end"
     draft.form = replace(draft.form, version=after)
+    draft.state = replace(draft.state, memory=_memory_in(after, attention))
     draft.take(
         Step(
             "relayout",
@@ -84,6 +85,11 @@ def restamp_ik(draft: Draft) -> None:
 
 _STATES = 3
 """The version from which on layers may have no cache, or a recurrent state."""
+
+
+def _memory_in(version: int, attention: IkCache) -> str:
+    """The memory type of a version; with values, version 2 is upstream's of its day."""
+    return "kv" if version < _STATES and attention.values else IK_MEMORY
 
 
 def _absent(attention: IkCache) -> bool:
@@ -104,7 +110,7 @@ def _check_indexer(draft: Draft) -> None:
 
 def _drop_values(draft: Draft, attention: IkCache, wanted: SectionExpectation) -> None:
     rows = [wanted.k[layer] for layer in attention.layers]
-    if rows != [tensor.row_bytes for tensor in attention.k]:
+    if not attention.values or rows != [tensor.row_bytes for tensor in attention.k]:
         return
     draft.take(
         Step(
@@ -149,6 +155,9 @@ def _converted(draft: Draft, target: Target) -> None:
         raise Refused(f"{IK} does not store the state of a {memory.architecture}")
     if not len(base.cells):
         raise Refused("it holds no cells, and a state without cells kills ik_llama.cpp")
+    recurrent, version = draft.state.recurrent, draft.wanted.version
+    if version < _STATES and recurrent is not None:
+        raise Refused(f"version {version} has no place for recurrent layers")
     own = own_caches(draft.report, target, [])
     if own is None or isinstance(own, str):
         raise Refused(str(own))
@@ -156,13 +165,11 @@ def _converted(draft: Draft, target: Target) -> None:
     source = _memory(draft)
     attention, missing = _joined(draft, base, source, sections["attn"])
     parts: list[Part] = [attention]
-    recurrent = draft.state.recurrent
     if recurrent is not None:
         parts.append(_rows(draft, recurrent, source, sections.get("qnext")))
     elif any(sections["qnext"].k if "qnext" in sections else ()):
         raise Refused("it holds no state of the recurrent layers, which this model has")
-    if draft.wanted.version < _STATES and (recurrent is not None or _absent(attention)):
-        version = draft.wanted.version
+    if version < _STATES and _absent(attention):
         raise Refused(f"version {version} has no place for layers without a cache")
     records = tuple(_records(draft, attention, source, sections.get("qnext")))
     dropped = len(draft.records) - len(records)
@@ -193,7 +200,8 @@ def _converted(draft: Draft, target: Target) -> None:
         )
     )
     tokens = replace(draft.state.tokens, packed=False)
-    draft.state = replace(draft.state, memory=IK_MEMORY, tokens=tokens, parts=tuple(parts))
+    memory_type = _memory_in(version, attention)
+    draft.state = replace(draft.state, memory=memory_type, tokens=tokens, parts=tuple(parts))
     draft.form = draft.stored = draft.wanted
     draft.records = records
 
@@ -419,16 +427,13 @@ def _records(
 
 def write_tokens(draft: Draft) -> None:
     """The token list that ik_llama.cpp gives to a restored slot."""
-    target = draft.target
-    if target is None or not is_ik_form(draft) or not target.build.has("ik-companions"):
+    there = any(other.companion.role is Role.TOKENS for other in draft.report.beside)
+    reads = there if draft.target is None else draft.target.build.has("ik-companions")
+    if not reads or not is_ik_form(draft) or _listed(draft) is not None:
         return
     ids = draft.state.tokens.ids
-    held = _listed(draft)
-    if held is not None:
-        return
     if bool((ids == -1).any()):
         raise Refused("what media stand in the list is only in the .tokens.json that is missing")
-    there = any(other.companion.role is Role.TOKENS for other in draft.report.beside)
     draft.take(
         Step(
             WRITE_TOKENS,
@@ -462,7 +467,7 @@ def _listed(draft: Draft) -> Composed | None:
 
 def token_companion(draft: Draft) -> Composed | None:
     """What lies beside the copy as `.tokens.json`; None for nothing."""
-    if not is_ik_form(draft):
+    if not is_ik_form(draft) or TOKENS in draft.companions:
         return None
     held = _listed(draft)
     if held is not None:
