@@ -292,6 +292,14 @@ def test_to_ik_fills_what_windows_left_out_with_zeros(bed: Bed) -> None:
     assert bed.repaired(path, NEW, model, only=("to-ik",)).plan.unconfirmed == ()
 
 
+def test_zeros_in_front_of_a_window_are_left_out_again(bed: Bed) -> None:
+    path, model = bed.put(CUT.upstream_file(4)), bed.model("gemma3", GEMMA3)
+    there = bed.repaired(path, NEW, model)
+    back = bed.repaired(bed.put(there.files[""]), "b11549", model, skip=ADDED)
+    assert back.steps == ["from-ik"]
+    assert back.files[""] == CUT.upstream_file(4)
+
+
 def test_to_ik_fills_transposed_values_too(bed: Bed) -> None:
     def off(cache: Any) -> Cache:
         return replace(cache, v_trans=1)

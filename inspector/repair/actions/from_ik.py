@@ -6,6 +6,7 @@ qwen2vl, gemma3, gemma4, gpt-oss, qwen35, qwen3next and deepseek2.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -275,7 +276,7 @@ def _cache(
     if memory.mla or memory.architecture in LATENT:
         keys = [_reordered(draft, tensor, memory, attention.rotation) for tensor in keys]
     rotation = attention.rotation if values else (attention.rotation[0], 0)
-    return Cache(
+    cache = Cache(
         section.member,
         section.kind,
         attention.cells,
@@ -287,6 +288,24 @@ def _cache(
         tuple(keys),
         tuple(values),
     )
+    if section.kind != "swa" or not keys:
+        return cache
+    return cache.taken(_held(attention.cells.pos, keys[0]), ACTION)
+
+
+def _held(pos: Numbers, keys: Tensor) -> Numbers:
+    """Cells of a windowed layer that were computed: those in front may have been filled with zeros.
+
+    That is what a state of llama.cpp becomes, which does not hold them.
+    """
+    reader, size = keys.reader(), keys.row_bytes
+    order = np.argsort(pos, kind="stable")
+
+    def computed(rank: int) -> bool:
+        return bool(reader.read_at(int(order[rank]) * size, size).strip(b"\0"))
+
+    first = bisect_left(range(len(order)), True, key=computed)
+    return np.sort(order[first:])
 
 
 def _reordered(
