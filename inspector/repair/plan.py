@@ -12,7 +12,7 @@ from inspector.check import Check, check_of
 from inspector.findings import Severity, worst
 from inspector.geometry import MemoryExpectation
 from inspector.loader import Outcome
-from inspector.mend import Patched
+from inspector.mend import Mend, Patched
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt
 from inspector.repair.actions.form import restamp, unpack
@@ -36,6 +36,7 @@ from inspector.repair.actions.transcode import transcode
 from inspector.repair.actions.trim import trim
 from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
+from inspector.repair.actions.words import correct_words
 from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
@@ -52,6 +53,7 @@ from inspector.target import Target
 Action = Callable[[Draft], None]
 
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
+    (("correct-word",), correct_words),
     (("strip-trailing",), strip_trailing),
     (("drop-checkpoints",), drop),
     (("mend-list",), mend),
@@ -82,7 +84,7 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
 )
 """What is tried, in this order, under the names that it goes by."""
 
-NAMES = tuple(dict.fromkeys(("correct-word", *(name for names, _ in _ACTIONS for name in names))))
+NAMES = tuple(dict.fromkeys(name for names, _ in _ACTIONS for name in names))
 """Every action by name."""
 
 
@@ -206,6 +208,9 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         reader = None if draft.form.session else target  # no server restores a whole context
         model = reader.memory if reader is not None else None
         copied = _anew(report.bundle, pairs, new, model)
+        _check_read(copied, draft)
+        if target is None:
+            draft.refused += _left(copied)
         yield Plan(
             report,
             before,
@@ -218,7 +223,32 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         )
 
 
-_CARRIED = (Role.MARKER, Role.HIDDEN, Role.DRAFT)
+def _check_read(copied: Report, draft: Draft) -> None:
+    """See that the copy would be read as what it is meant to be.
+
+    Raises:
+        Refused: if it would not: there are memories that a version cannot hold.
+    """
+    reading = copied.identification.reading
+    memory = reading.layout.memory if reading is not None else None
+    version = reading.layout.version if reading is not None else None
+    if (memory, version) != (draft.state.memory, draft.form.version):
+        raise Refused(
+            f"as a file of version {draft.form.version} it would be taken for something else: no "
+            f"build that reads this version is known to have {draft.state.memory} memory like it"
+        )
+
+
+def _left(copied: Report) -> list[tuple[str, str]]:
+    """What is still wrong with the copy, and why nothing is done about it."""
+    return [
+        (finding.code, f"{finding.message}; {finding.about.advice}")
+        for finding in copied.findings
+        if finding.severity is Severity.ERROR
+    ]
+
+
+_CARRIED = (Role.TOKENS, Role.MARKER, Role.HIDDEN, Role.DRAFT)
 """Companions that a copy of the state can have too."""
 
 
@@ -241,7 +271,7 @@ def _checked(report: Report, target: Target | None) -> Check | None:
 
 def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, list[Step]]:
     """The report on the file with the one word corrected that makes it whole."""
-    mend = report.identification.mend
+    mend = report.identification.mend or _appendix_magic(report)
     if mend is None:
         return report, []
     source = Patched(report.source, mend)
@@ -252,6 +282,19 @@ def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, li
         proven="every count, type and size of files of b10229 and b11549",
     )
     return report_of(source, report.bundle, report.beside, model), [step]
+
+
+def _appendix_magic(report: Report) -> Mend | None:
+    """The first word of an appendix that lacks nothing else."""
+    code = "appendix.magic"
+    finding = next((finding for finding in report.findings if finding.code == code), None)
+    if finding is None:
+        return None
+    stored, value = (
+        int.from_bytes(data, "little")
+        for data in (report.source.read_at(finding.span.start, 4), b"SCKP")
+    )
+    return Mend(finding.path, finding.span, stored, value)
 
 
 def _draft(report: Report, check: Check | None, options: Options) -> Draft:

@@ -30,8 +30,9 @@ def window_anchor(draft: Draft) -> None:
         if asked:
             raise Refused("only a memory of windowed layers alone has use for it")
         return
-    needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records
-    if needless and not asked:
+    anchored = any(finding.code == "cells.window-anchor" for finding in draft.report.findings)
+    needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records or anchored
+    if (needless or _is_open(draft, swa)) and not asked:
         return
     window = _sound(draft, swa)
     n_tokens = len(draft.state.tokens.ids)
@@ -64,6 +65,12 @@ def window_anchor(draft: Draft) -> None:
         v=tuple(_with_zero_row(tensor) for tensor in sorted_.v),
     )
     draft.state = draft.state.part(swa.member, changed)
+
+
+def _is_open(draft: Draft, swa: Cache) -> bool:
+    """Whether a real cell stands in front of the window already."""
+    window, n_tokens = window_of(draft), len(draft.state.tokens.ids)
+    return window is not None and bool((swa.cells.pos < n_tokens - window).any())
 
 
 def _sound(draft: Draft, swa: Cache) -> int:

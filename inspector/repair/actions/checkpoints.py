@@ -86,7 +86,20 @@ def mended(carried: Sequence[Carried]) -> list[Step]:
 def convert(draft: Draft) -> None:
     """The list in the family that the server reads, beside or behind the state."""
     family = draft.family
-    if not draft.records or family is None:
+    if not draft.records:
+        return
+    if family is None:
+        names = {one.listing.carrier for one in draft.carried if one.records}
+        draft.take(
+            Step(
+                DROP,
+                "this server reads no checkpoint lists",
+                f"leaves out all {len(draft.records):,} checkpoints of {', '.join(sorted(names))}",
+                "the checkpoints, of which this server would take none",
+                proven="b10229",
+            )
+        )
+        draft.records = ()
         return
     kept, steps = converted(
         draft.carried,
@@ -167,10 +180,12 @@ def companions(draft: Draft) -> None:
     tokens, kept = draft.report.tokens, dict(draft.companions)
     same = tokens is not None and np.array_equal(draft.state.tokens.ids, tokens.ids)
     marked = draft.family is not None and draft.family.format == "stck" and bool(draft.records)
-    spoilt = {"sidecar.marker-mismatch"} & {finding.code for finding in draft.report.findings}
+    codes = {finding.code for finding in draft.report.findings}
     if not same or draft.target is not None:
         kept = {}
-    if not marked or spoilt:
+    if codes & _SPOILT:
+        kept.pop(_TOKENS, None)
+    if not marked or "sidecar.marker-mismatch" in codes:
         kept = {suffix: one for suffix, one in kept.items() if suffix not in _MARKED}
     unknown = [
         other.companion.file.name
@@ -178,6 +193,8 @@ def companions(draft: Draft) -> None:
         if other.companion.role is Role.CHECKPOINTS and other.listing is None
     ]
     left = [suffix for suffix in draft.companions if suffix not in kept]
+    if draft.ik and _TOKENS in left:
+        left.remove(_TOKENS)  # it is written anew
     names = [*unknown, *(draft.report.name + suffix for suffix in left)]
     if names:
         draft.take(
@@ -191,5 +208,8 @@ def companions(draft: Draft) -> None:
     draft.companions = kept
 
 
+_TOKENS = ".tokens.json"
+_SPOILT = {"sidecar.tokens-mismatch", "sidecar.tokens-unreadable", "sidecar.tokens-ignored"}
+"""Findings on a token list beside a state that is worth nothing."""
 _MARKED = (".gen", ".hbnd", ".drft")
 """Companions that belong to an STCK list."""

@@ -13,6 +13,8 @@ from inspector.repair.state import Numbers
 TRIM_WINDOW = "trim-window"
 _MASKED_LEFT_OUT = 9473
 """Builds from which on a save holds the window alone. Source: llama.cpp PR #23981."""
+_ALONE = 3
+"""First version of slot files that no other builds write."""
 
 
 def window_of(draft: Draft) -> int | None:
@@ -23,6 +25,7 @@ def window_of(draft: Draft) -> int | None:
     swa, base = draft.state.cache("swa"), draft.state.cache("attention")
     since = draft.report.identification.builds.since
     only_window = since is not None and build_number(since) >= _MASKED_LEFT_OUT
+    only_window |= draft.form.version >= _ALONE and not draft.form.session
     if swa is None or base is None or not only_window:
         return None
     return len(swa.cells) if 0 < len(swa.cells) < len(base.cells) else None

@@ -1,0 +1,62 @@
+"""Words that no writer writes there, where the rest of the file says what belongs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.node import walk
+from inspector.repair.compose import slot_file
+from inspector.repair.draft import Draft, Step
+from inspector.repair.segments import Composed, Write
+from inspector.repair.state import Refused
+
+ACTION = "correct-word"
+_WORD = 4
+_MOST = 4
+
+
+def correct_words(draft: Draft) -> None:
+    """Words around the numbers, with which loaders go astray or which they refuse."""
+    reading = draft.report.identification.reading
+    if draft.ik or draft.state.missing or reading is None:
+        return
+    try:
+        whole = Composed(tuple(slot_file(draft.state, draft.stored, ACTION)), "")
+    except Refused:
+        return  # what the target needs may do without
+    if whole.size != reading.decoding.end:
+        return
+    found = list(_differing(draft, whole))
+    if found:
+        more = f"; {len(found) - _MOST:,} more" if len(found) > _MOST else ""
+        draft.take(
+            Step(
+                ACTION,
+                "no writer writes these words, and loaders refuse them or go astray",
+                "; ".join(found[:_MOST]) + more,
+                proven="b10229, b11549",
+            )
+        )
+
+
+def _differing(draft: Draft, whole: Composed) -> Iterator[str]:
+    """The words of the file that are others once it is written anew."""
+    reading, source = draft.report.identification.reading, draft.report.source
+    assert reading is not None
+    at = 0
+    for segment in whole.content:
+        if isinstance(segment, Write):
+            new, old = segment.data, source.read_at(at, len(segment))
+            for offset in range(0, len(new) if new != old else 0, _WORD):
+                ours, theirs = new[offset : offset + _WORD], old[offset : offset + _WORD]
+                if ours != theirs:
+                    words = (int.from_bytes(w, "little", signed=True) for w in (theirs, ours))
+                    yield "{}: {:,} becomes {:,}".format(_path(draft, at + offset), *words)
+        at += len(segment)
+
+
+def _path(draft: Draft, offset: int) -> str:
+    reading = draft.report.identification.reading
+    assert reading is not None
+    paths = [path for path, node in walk(reading.decoding.root) if offset in node.span]
+    return f"{paths[-1] if paths else 'the word'} at 0x{offset:x}"
