@@ -17,11 +17,13 @@ from inspector.loader import Outcome
 from inspector.numbers import dequantize
 from inspector.quantize import WRITABLE, quantize
 from inspector.repair.draft import Options
+from inspector.repair.outcome import carry_out
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import Rows, Write, chunks
 from inspector.repair.state import Cache as StateCache
 from inspector.repair.state import Tensor, state_of
 from inspector.rotation import rotate
+from inspector.source import Unreadable
 from inspector.target import target_of
 from tests.support.gguf import model_file
 from tests.support.writer import (
@@ -334,3 +336,24 @@ def test_any_bytes_of_rows(offset: int, size: int) -> None:
 
 def _halves(data: bytes) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(-1, 16)[:, 4:12].tobytes()
+
+
+def test_what_the_sample_did_not_show_stops_the_writing(tmp_path: Path) -> None:
+    """One row of a thousand: nothing is left of a copy that would hide it."""
+    tokens = Tokens(tuple(range(1, 1001)))
+    cache = Cache((cells_of(tokens),), (row(KINDS["f16"]),) * 2, (row(KINDS["f16"]),) * 2)
+
+    def values(part: str, layer: int, pos: int, size: int) -> bytes:
+        found = np.full(size // 2, 1.0, np.float16)
+        found[5] = np.nan if (part, layer, pos) == ("attn.v", 1, 7) else 2.0
+        return found.tobytes()
+
+    file = tmp_path / "old.bin"
+    memory = Memory({"attn": cache}, DIALECTS["rotated"])
+    file.write_bytes(pack(Slot(4, tokens, memory), values).data)
+    new = tmp_path / "new.bin"
+    with plan_for(file, "-fa on -ctk iq4_nl -ctv iq4_nl -c 1024") as plan:
+        assert taken(plan) == ["transcode"]
+        with pytest.raises(Unreadable, match="not finite"):
+            carry_out(plan, new)
+    assert {path.name for path in tmp_path.iterdir()} == {"old.bin", "old.gguf"}

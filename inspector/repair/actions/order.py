@@ -87,7 +87,7 @@ def transpose_states(draft: Draft) -> None:
     def changed(part: Part) -> Part:
         if not isinstance(part, Recurrent):
             return part
-        turned = tuple(_transposed(tensor, size, n_head) for tensor in part.s)
+        turned = tuple(transposed(tensor, size, n_head) for tensor in part.s)
         return replace(part, s=turned, stored=None)
 
     draft.convert_parts(changed)
@@ -117,7 +117,7 @@ def _wanted(draft: Draft, what: What) -> bool | None:
 
 
 @dataclass(frozen=True)
-class _Key:
+class Key:
     """One key of a row: of a head, or the only one.
 
     Attributes:
@@ -129,7 +129,7 @@ class _Key:
     rope: int
 
 
-def _parts(draft: Draft) -> _Key:
+def _parts(draft: Draft) -> Key:
     assert draft.target is not None
     assert draft.target.memory is not None  # the order that it wants is known
     model = draft.target.model
@@ -141,10 +141,10 @@ def _parts(draft: Draft) -> _Key:
     rest = latent if draft.target.memory.mla else keys.number("attention.key_length") - rope
     if rope <= 0 or rest <= 0:
         raise Refused("the model does not say how wide the parts of a key are")
-    return _Key(rest, rope)
+    return Key(rest, rope)
 
 
-def _swapped(cache: Cache, key: _Key, *, newer: bool) -> Cache:
+def _swapped(cache: Cache, key: Key, *, newer: bool) -> Cache:
     """The cache with the parts of its keys swapped.
 
     Raises:
@@ -153,11 +153,11 @@ def _swapped(cache: Cache, key: _Key, *, newer: bool) -> Cache:
     if cache.kind == "indexer":
         return cache
     turned = cache.rotation[0] if cache.rotation is not None else 0
-    k = tuple(_swapped_rows(tensor, key, turned, newer=newer) for tensor in cache.k)
+    k = tuple(swapped_rows(tensor, key, turned, newer=newer) for tensor in cache.k)
     return replace(cache, k=k)
 
 
-def _swapped_rows(tensor: Tensor, key: _Key, turned: int, *, newer: bool) -> Tensor:
+def swapped_rows(tensor: Tensor, key: Key, turned: int, *, newer: bool) -> Tensor:
     kind = tensor.kind
     if kind is None:
         raise Refused(f"keys of type {tensor.type_id} are of no known width")
@@ -180,7 +180,7 @@ def _swapped_rows(tensor: Tensor, key: _Key, turned: int, *, newer: bool) -> Ten
     return replace(tensor, content=(Rows(tensor.content, sizes, tensor.n_cells, change, SWAP),))
 
 
-def _transposed(tensor: Tensor, size: int, n_head: int) -> Tensor:
+def transposed(tensor: Tensor, size: int, n_head: int) -> Tensor:
     """A state with its blocks transposed.
 
     Raises:

@@ -172,7 +172,7 @@ def _side(
         if not change.nothing:
             _measure(tensor, change, error)
             told.changes.add(f"{_NAMES[side]} of {cache.member}: {change}")
-    made = tuple(_tensor(t, change) for t, change in zip(tensors, changes, strict=True))
+    made = tuple(transcoded(t, change) for t, change in zip(tensors, changes, strict=True))
     told.old_bytes += sum(tensor.row_bytes * tensor.n_cells for tensor in tensors)
     told.new_bytes += sum(tensor.row_bytes * tensor.n_cells for tensor in made)
     return made, wanted
@@ -221,7 +221,7 @@ def _change(tensor: Tensor, new: GgmlType, rotation: tuple[int, int], member: st
     return change
 
 
-def _tensor(tensor: Tensor, change: Change) -> Tensor:
+def transcoded(tensor: Tensor, change: Change) -> Tensor:
     """The tensor in its new type, computed when it is read."""
     if change.nothing:
         return tensor
