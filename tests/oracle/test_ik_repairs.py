@@ -72,7 +72,7 @@ CHECKPOINTS = (
     "from-ik drop-checkpoints drop-companions",
     "from-ik convert-checkpoints drop-companions",
 )
-Q8 = "-ctk q8_0 -ctv q8_0"
+Q8, Q4 = "-ctk q8_0 -ctv q8_0", "-ctk q4_0 -ctv q4_0"
 
 FROM = (
     Case("llama-gqa.ik-2026-09.plain.seq.bin"),
@@ -222,6 +222,9 @@ TO = tuple(
             {"type_k": 8, "type_v": 8, "k_cache_hadamard": True, "v_cache_hadamard": True},
             "transcode to-ik",
         ),
+        ToIk(f"llama-gqa.{build}.np4.bin"),
+        ToIk(f"llama-gqa.{build}.kv-q4_0.bin", Q4, {"type_k": 2, "type_v": 2}, alike=0),
+        ToIk(f"gemma4-iswa.{build}.default.bin"),
         ToIk(f"qwen2.{build}.default.bin"),
         ToIk(f"qwen2vl.{build}.default.bin"),
         ToIk(f"gemma3-iswa.{build}.long.bin"),

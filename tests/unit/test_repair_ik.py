@@ -288,7 +288,7 @@ def test_to_ik_fills_what_windows_left_out_with_zeros(bed: Bed) -> None:
     assert result.steps == ["to-ik"]
     assert result.files[""] == pack(Slot(3, Tokens(IDS), WINDOW.ik), values).data
     (step,) = result.plan.unconfirmed
-    assert "goes back further than the window is answered wrongly" in (step.loss or "")
+    assert "goes back by more than a token is answered wrongly" in (step.loss or "")
     assert bed.repaired(path, NEW, model, only=("to-ik",)).plan.unconfirmed == ()
 
 

@@ -71,10 +71,9 @@ def _converted(draft: Draft, target: Target) -> None:
         raise Refused(str(own))
     check_layers(attention, memory)
     _check_latent(draft, target, memory)
-    changes = [
-        f"the version word: {draft.stored.version} becomes {draft.wanted.version}",
-        "what stands around the rows, as this build has it",
-    ]
+    changes = [*version_word(draft), "what stands around the rows, as this build has it"]
+    if any(tensor.kind is not None and tensor.kind.name == Q8_KV for tensor in attention.k):
+        changes.append(f"{Q8_KV} keys as plain numbers")
     attention = _rotation_settled(draft, attention)
     attention, short = _whole_rows(draft, attention, memory)
     parts: list[Part] = []
@@ -108,6 +107,12 @@ def _converted(draft: Draft, target: Target) -> None:
         draft.state, memory=memory.memory, tokens=tokens, parts=tuple(parts), missing=()
     )
     draft.records, draft.own, draft.form, draft.stored = records, own, form, form
+
+
+def version_word(draft: Draft) -> tuple[str, ...]:
+    """What becomes of it, in words; nothing if it stays."""
+    before, after = draft.stored.version, draft.wanted.version
+    return (f"the version word: {before} becomes {after}",) if before != after else ()
 
 
 def check_convertible(draft: Draft, memory: MemoryExpectation, *, transposed: bool) -> None:

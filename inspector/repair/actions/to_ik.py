@@ -21,6 +21,7 @@ from inspector.repair.actions.from_ik import (
     positions,
     swapped,
     turned_blocks,
+    version_word,
 )
 from inspector.repair.compose_ik import tokens_json
 from inspector.repair.draft import Draft, Step
@@ -173,10 +174,7 @@ def _converted(draft: Draft, target: Target) -> None:
         raise Refused(f"version {version} has no place for layers without a cache")
     records = tuple(_records(draft, attention, source, sections.get("qnext")))
     dropped = len(draft.records) - len(records)
-    changes = [
-        f"the version word: {draft.stored.version} becomes {draft.wanted.version}",
-        "what stands around the rows, as ik_llama.cpp has it",
-    ]
+    changes = [*version_word(draft), "what stands around the rows, as ik_llama.cpp has it"]
     if recurrent is not None:
         changes.append("R and S of every recurrent layer in one row")
     if memory.mla:
@@ -191,8 +189,8 @@ def _converted(draft: Draft, target: Target) -> None:
             f"{target.build.label} has another layout: it refuses the file, and empties the slot",
             "; ".join(changes),
             "rows of windowed layers in front of the window, which this file does not hold: what "
-            "goes on from the end never sees them, but a prompt that goes back further than the "
-            "window is answered wrongly, and no server says so"
+            "goes on from the end never sees them, but a prompt that goes back by more than a "
+            "token is answered wrongly, and no server says so"
             if missing
             else None,
             proven="ik_llama.cpp 0.1.5",
