@@ -51,7 +51,7 @@ def restamp(draft: Draft) -> None:
             "relayout" if added or dropped or counts else "restamp",
             f"{label} reads slot files of version {form.version} in its own layout alone",
             "; ".join(changes),
-            proven="b7551, b8156, b9538, b10229, b10809, b11063, b11549",
+            proven="saves of 2024-06 to b11549 on b7551 to b11549",
         )
     )
 

@@ -32,7 +32,8 @@ def from_session(draft: Draft) -> None:
             FROM,
             "servers restore slot files; a whole-context file is refused",
             f"the head: a slot file of version {version}, without the architecture and what else "
-            "stands in front of the memory; no sequence ids in recurrent sections",
+            "stands in front of the memory"
+            + ("; no sequence id in the recurrent section" if recurrent is not None else ""),
             proven="b3889, b10229, b11549",
         )
     )

@@ -52,9 +52,9 @@ def split_window(draft: Draft) -> None:
         Step(
             ACTION,
             f"since b5429 windowed layers have a cache of their own: {target.build.label} wants "
-            f"two sections, and the file has one of {cache.n_layer} layers",
-            f"a section of {len(base.layers)} layers and one of {len(swa.layers)} windowed ones, "
-            f"with {len(cache.cells):,} cells each",
+            f"two sections, and the file has one for all {cache.n_layer} layers",
+            f"a section for layers without a window ({len(base.layers)}), and one for those with "
+            f"({len(swa.layers)}), of {len(cache.cells):,} cells each",
             proven="b5129 on b11549, with gemma3",
         )
     )

@@ -120,8 +120,8 @@ def transcode(draft: Draft) -> None:
     draft.take(
         Step(
             ACTION,
-            "a server takes rows of its own cache types alone, and expects them turned as its "
-            "build turns quantized rows",
+            "a server takes rows of its own cache types alone, turned as its build turns quantized "
+            "rows: it refuses others, or answers with noise",
             f"{'; '.join(sorted(told.changes))}: {told.old_bytes:,} bytes become "
             f"{told.new_bytes:,}",
             f"rounding: {rounding} of their norm, measured in every layer. A server with these "
