@@ -89,6 +89,9 @@ def main() -> None:
             held = asked["prompt"]
             ik.feed(held, 0, singly=asked["singly"])
         told["saved"] = ik.save(asked["save"], held)
+    if "keep" in asked:
+        held = held[: asked["keep"]]
+        assert ik.lib.llama_kv_cache_seq_rm(ctypes.c_void_p(ik.context), 0, len(held), -1)
     if "next" in asked:
         fed = asked["next"]
         generated = []

@@ -270,3 +270,16 @@ def test_states_of_another_version_load_in_ik(tmp_path: Path, name: str) -> None
     assert again.read_bytes() == new.read_bytes()
     known = next(f for f in manifest(IK_CORPUS)["files"] if f["file"] == name)
     assert told["generated"] == known["reference"]
+
+
+@pytest.mark.parametrize(("keep", "right"), [(84, True), (60, True), (40, True), (30, False)])
+def test_prompts_that_go_back_in_ik(tmp_path: Path, keep: int, right: bool) -> None:
+    """Two checkpoints of the save hold all but the first nine cells of its windowed layers."""
+    old, new = tmp_path / "old.bin", tmp_path / NEW
+    put(CORPUS / "gemma3-iswa.b11549.long.bin", old)
+    model = model_of("gemma3-iswa")
+    repaired(old, new, "-c 512", DAY, model)
+    asked = {"singly": False, "n_predict": N_PREDICT}
+    warm = in_ik(model, load=str(new), keep=keep, next=SUFFIX, **asked)
+    cold = in_ik(model, next=[*warm["tokens"][:keep], *SUFFIX], **asked)
+    assert (warm["generated"] == cold["generated"]) == right

@@ -288,8 +288,34 @@ def test_to_ik_fills_what_windows_left_out_with_zeros(bed: Bed) -> None:
     assert result.steps == ["to-ik"]
     assert result.files[""] == pack(Slot(3, Tokens(IDS), WINDOW.ik), values).data
     (step,) = result.plan.unconfirmed
-    assert "goes back by more than a token is answered wrongly" in (step.loss or "")
+    assert "shares fewer than 39 tokens with it is answered wrongly" in (step.loss or "")
     assert bed.repaired(path, NEW, model, only=("to-ik",)).plan.unconfirmed == ()
+
+
+@pytest.mark.parametrize("flash", ["on", "off"])
+def test_to_ik_takes_rows_of_checkpoints_first(bed: Bed, flash: str) -> None:
+    """The window of 32 before token 40, that of 33 and that of 20."""
+    trans = int(flash == "off")
+
+    def windowed(first: int, last: int) -> Cache:
+        return replace(attention(5, CELLS[first:last], windowed=True), v_trans=trans)
+
+    sections = {"base": replace(attention(1), v_trans=trans), "swa": windowed(8, N)}
+    memory = Memory(sections, DIALECTS["rotated"])
+    earlier = [Memory({"swa": windowed(1, 33)}, memory.dialect)]
+    earlier.append(Memory({"swa": windowed(0, 20)}, memory.dialect))
+    appendix = tuple(
+        Checkpoint(n, 0, n - 1, Blob(one)) for n, one in zip((33, 20), earlier, strict=True)
+    )
+    model = bed.model("gemma3", GEMMA3)
+    made = []
+    for records in (appendix[::-1], appendix[:1]):
+        file = pack(Slot(4, Tokens(IDS), memory, records), rows({"swa": WINDOWED, "base": (5,)}))
+        made.append(bed.repaired(bed.put(file.data), NEW, model, f"-fa {flash}"))
+    assert made[0].steps == made[1].steps == ["to-ik"]
+    assert not made[0].plan.unconfirmed
+    assert made[0].files[""] == _state(replace(WINDOW.ik, v_state=trans))
+    assert "zeros for 1 cell in front" in made[1].plan.steps[0].changes
 
 
 def test_zeros_in_front_of_a_window_are_left_out_again(bed: Bed) -> None:
@@ -602,6 +628,7 @@ def _upstream(pair: Pair, tokens: Tokens = Tokens(IDS), **sections: Any) -> byte
     return pack(what, rows(pair.layers)).data
 
 
+_SHORT = attention(5, CELLS[-20:], windowed=True)
 REFUSED_TO: dict[str, tuple[bytes, str, _WITH | None, str, str, str]] = {
     "no model": (PLAIN.upstream_file(4), "", None, "", NEW, "name the model"),
     "no cells": (_upstream(PLAIN, attn=attention(2, ())), "llama", LLAMA, "", NEW, "no cells"),
@@ -613,6 +640,14 @@ REFUSED_TO: dict[str, tuple[bytes, str, _WITH | None, str, str, str]] = {
         "",
         NEW,
         "not of this model",
+    ),
+    "less than the window": (
+        _upstream(WINDOW, swa=_SHORT),
+        "gemma3",
+        GEMMA3,
+        "",
+        NEW,
+        "all that the next token sees",
     ),
     "a version without layers that have no cache": (
         HYBRID.upstream_file(4),

@@ -295,13 +295,20 @@ def _cache(
     )
     if section.kind != "swa" or not keys:
         return cache
-    return cache.taken(_held(attention.cells.pos, keys[0]), ACTION)
+    return cache.taken(computed_cells(attention.cells.pos, keys[0]), ACTION)
 
 
-def _held(pos: Numbers, keys: Tensor) -> Numbers:
-    """Cells of a windowed layer that were computed: those in front may have been filled with zeros.
+def computed_cells(pos: Numbers, keys: Tensor) -> Numbers:
+    """Cells of a windowed layer that a server computed; those in front may hold zeros instead.
 
-    That is what a state of llama.cpp becomes, which does not hold them.
+    A state of llama.cpp that became one of ik_llama.cpp has such, and so has a window anchor.
+
+    Args:
+        pos: positions of the cells.
+        keys: keys of the layer, in rows.
+
+    Returns:
+        Indices of cells, ascending.
     """
     reader, size = keys.reader(), keys.row_bytes
     order = np.argsort(pos, kind="stable")

@@ -18,11 +18,13 @@ from inspector.geometry import CacheExpectation, Keys, MemoryExpectation, memory
 from inspector.order import What, orders
 from inspector.repair.actions.from_ik import (
     check_convertible,
+    computed_cells,
     positions,
     swapped,
     turned_blocks,
     version_word,
 )
+from inspector.repair.actions.values import in_channels, in_rows
 from inspector.repair.compose_ik import tokens_json
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import IkCache, IkState, attention_of, is_ik, rotation_of
@@ -164,7 +166,11 @@ def _converted(draft: Draft, target: Target) -> None:
         raise Refused(str(own))
     sections = {section.member: section for section in own.sections}
     source = _memory(draft)
-    attention, missing = _joined(draft, base, source, sections["attn"])
+    attention, zeros = _joined(draft, base, source, sections["attn"])
+    missing = len(zeros)
+    least = int(zeros.max()) + source.n_swa if missing else 0
+    if least > len(draft.state.tokens.ids):
+        raise Refused("its windowed section does not hold all that the next token sees")
     parts: list[Part] = [attention]
     if recurrent is not None:
         parts.append(_rows(draft, recurrent, source, sections.get("qnext")))
@@ -180,17 +186,22 @@ def _converted(draft: Draft, target: Target) -> None:
     if memory.mla:
         changes.append("the two parts of every latent key change places")
     if missing:
-        changes.append(f"zeros for {missing:,} cells in front of the window of windowed layers")
+        changes.append(
+            f"zeros for {missing:,} cell{'s' if missing > 1 else ''} in front of the window of "
+            "windowed layers"
+        )
     if dropped:
-        changes.append(f"no checkpoints: {dropped:,} of windowed layers are of no use to it")
+        changes.append(
+            f"no checkpoints: of {dropped:,} for windowed layers it has use for the rows alone"
+        )
     draft.take(
         Step(
             TO_IK,
             f"{target.build.label} has another layout: it refuses the file, and empties the slot",
             "; ".join(changes),
-            "rows of windowed layers in front of the window, which this file does not hold: what "
-            "goes on from the end never sees them, but a prompt that goes back by more than a "
-            "token is answered wrongly, and no server says so"
+            "rows of windowed layers that neither the file nor a checkpoint holds: what goes on "
+            "from the end never sees them, but a prompt that shares fewer than "
+            f"{least:,} tokens with it is answered wrongly, and no server says so"
             if missing
             else None,
             proven="ik_llama.cpp 0.1.5",
@@ -227,12 +238,12 @@ def _memory(draft: Draft) -> MemoryExpectation:
 
 def _joined(
     draft: Draft, base: Cache, source: MemoryExpectation, wanted: SectionExpectation
-) -> tuple[IkCache, int]:
-    """All caches as one, and how many cells some layers have zeros for."""
+) -> tuple[IkCache, Numbers]:
+    """All caches as one, and the positions that windowed layers have zeros for."""
     layers = {cache.member: cache for cache in source.caches}
     k: dict[int, Tensor] = {}
     v: dict[int, Tensor] = {}
-    missing = 0
+    zeros: Numbers = np.zeros(0, np.int64)
     for cache in draft.state.caches:
         expected = layers.get(cache.member)
         if cache.kind == "indexer" or expected is None:
@@ -240,10 +251,11 @@ def _joined(
         _check_sides(draft, cache, expected, wanted)
         at = None
         if cache is not base:
+            cache = _with_rows_of_checkpoints(draft, cache, base.cells.pos)
             at = positions(base.cells.pos, cache.cells.pos)
             if not np.isin(cache.cells.pos, base.cells.pos).all():
                 raise Refused("windowed layers hold cells that the others do not")
-            missing = max(missing, int((at < 0).sum()))
+            zeros = base.cells.pos[at < 0]
         keys = cache.k
         if source.mla:
             keys = tuple(_rope_first(draft, tensor, cache) for tensor in keys)
@@ -275,8 +287,52 @@ def _joined(
             tuple(sorted(v)),
             bool(wanted.v),
         ),
-        missing,
+        zeros,
     )
+
+
+def _with_rows_of_checkpoints(draft: Draft, cache: Cache, wanted: Numbers) -> Cache:
+    """A windowed cache with cells in front of its window, as far as checkpoints hold them.
+
+    Args:
+        draft: the repair.
+        cache: the cache.
+        wanted: positions of which it is to have cells.
+    """
+    if cache.k and len(cache.cells):
+        cache = cache.taken(computed_cells(cache.cells.pos, cache.k[0]), TO_IK)
+    for record in sorted(draft.records, key=lambda record: record.n_tokens, reverse=True):
+        for part in record.parts or ():
+            if isinstance(part, Cache) and part.member == cache.member and _alike(part, cache):
+                lacking = np.isin(part.cells.pos, wanted) & ~np.isin(
+                    part.cells.pos, cache.cells.pos
+                )
+                cache = _merged(part.taken(np.flatnonzero(lacking), TO_IK), cache)
+    return cache
+
+
+def _alike(some: Cache, other: Cache) -> bool:
+    """Whether rows of two caches are of the same kind."""
+
+    def kind(cache: Cache) -> object:
+        rows = [(tensor.type_id, tensor.row_bytes) for tensor in cache.k + cache.v]
+        return rows, cache.rotation, cache.v_trans
+
+    return kind(some) == kind(other)
+
+
+def _merged(some: Cache, other: Cache) -> Cache:
+    """The cells of two caches."""
+
+    def both(first: Tensor, second: Tensor) -> Tensor:
+        rows = in_rows(first), in_rows(second)
+        n_cells = first.n_cells + second.n_cells
+        found = replace(rows[0], n_cells=n_cells, content=(*rows[0].content, *rows[1].content))
+        return in_channels(found) if first.element_bytes else found
+
+    pos = np.concatenate((some.cells.pos, other.cells.pos))
+    k, v = (tuple(map(both, getattr(some, side), getattr(other, side))) for side in ("k", "v"))
+    return replace(other, cells=replace(other.cells, pos=pos, extension={}), k=k, v=v)
 
 
 def _check_sides(
