@@ -89,10 +89,10 @@ CASES = (
     Case(
         "gemma3-iswa",
         "ggsq2.kv.anonymous--gemma3-b5129",
-        "split-window relayout transpose-values synthesize-tip",
+        "split-window relayout transpose-values",
     ),
     Case("gemma3-iswa", "ggsq2.iswa.flat--gemma3-b5671",
-         "relayout transpose-values synthesize-tip"),
+         "relayout transpose-values"),
     Case("llama-gqa", "ggsq2.kv.flat--llama-b5671", "relayout transpose-values"),
     Case("llama-gqa", "llama-gqa.b6123.lib-plain.seq", "relayout transpose-values"),
     Case("llama-gqa", "ggsq1.kv--llama-2024-06", "relayout transpose-values transcode", Q8),

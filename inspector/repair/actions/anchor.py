@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.geometry import WindowType
-from inspector.repair.actions.window import window_of
+from inspector.repair.actions.window import is_open, window_of
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Make, Write
 from inspector.repair.state import Cache, Cells, Refused, Tensor
@@ -32,7 +32,7 @@ def window_anchor(draft: Draft) -> None:
         return
     anchored = any(finding.code == "cells.window-anchor" for finding in draft.report.findings)
     needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records or anchored
-    if (needless or _is_open(draft, swa)) and not asked:
+    if (needless or is_open(draft, swa)) and not asked:
         return
     window = _sound(draft, swa)
     n_tokens = len(draft.state.tokens.ids)
@@ -65,12 +65,6 @@ def window_anchor(draft: Draft) -> None:
         v=tuple(_with_zero_row(tensor) for tensor in sorted_.v),
     )
     draft.state = draft.state.part(swa.member, changed)
-
-
-def _is_open(draft: Draft, swa: Cache) -> bool:
-    """Whether a real cell stands in front of the window already."""
-    window, n_tokens = window_of(draft), len(draft.state.tokens.ids)
-    return window is not None and bool((swa.cells.pos < n_tokens - window).any())
 
 
 def _sound(draft: Draft, swa: Cache) -> int:

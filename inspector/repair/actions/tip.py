@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from formats.ggml_types import IK
-from inspector.repair.actions.window import window_of
+from inspector.repair.actions.window import is_open, window_of
 from inspector.repair.draft import Draft, Step
 from inspector.repair.lists import Record
 from inspector.repair.state import Cache, Recurrent, Refused
@@ -37,7 +37,10 @@ def synthesize_tip(draft: Draft) -> None:
         if draft.options.asks_for(ACTION):
             raise Refused("this server reads no checkpoint lists: see window-anchor, materialize")
         return
-    record = _of_windows(draft, swa) if recurrent is None and swa is not None else _of_state(draft)
+    windowed = swa if recurrent is None else None
+    if windowed is not None and is_open(draft, windowed) and not draft.options.asks_for(ACTION):
+        return
+    record = _of_windows(draft, windowed) if windowed is not None else _of_state(draft)
     if any(other.n_tokens == record.n_tokens for other in draft.records):
         return
     draft.records = (*draft.records, record)

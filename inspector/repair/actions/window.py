@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from inspector.builds import build_number
 from inspector.geometry import MemoryExpectation, WindowType
 from inspector.repair.draft import Draft, Step
-from inspector.repair.state import Numbers
+from inspector.repair.state import Cache, Numbers
 
 TRIM_WINDOW = "trim-window"
 _MASKED_LEFT_OUT = 9473
@@ -29,6 +29,12 @@ def window_of(draft: Draft) -> int | None:
     if swa is None or base is None or not only_window:
         return None
     return len(swa.cells) if 0 < len(swa.cells) < len(base.cells) else None
+
+
+def is_open(draft: Draft, swa: Cache) -> bool:
+    """Whether cells stand in front of the window, so that servers can go back as it is."""
+    window, n_tokens = window_of(draft), len(draft.state.tokens.ids)
+    return window is not None and bool((swa.cells.pos < n_tokens - window).any())
 
 
 def seen(pos: Numbers, memory: MemoryExpectation) -> NDArray[np.bool_]:
