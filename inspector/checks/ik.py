@@ -58,7 +58,7 @@ def check_ik(subject: Subject, source: Source) -> Iterator[Finding]:
     if short:
         heads = _heads(source, short[0]) or 1
         size, cells = short[0].row_bytes, short[0].n_cells
-        whole = cells * size // (size + 8 * (heads - 1))
+        whole = complete_cells(source, short[0])
         head = short[0].span.start
         yield Finding(
             "ik.keys-saved-short",
@@ -69,6 +69,12 @@ def check_ik(subject: Subject, source: Source) -> Iterator[Finding]:
             f"{size + 8 * (heads - 1):,} bytes a cell",
             f"{size:,} bytes a cell",
         )
+
+
+def complete_cells(source: Source, block: Block) -> int:
+    """Cells of a block of keys that are all there: q8_KV keys of several heads are saved short."""
+    size = block.row_bytes + _HEAD.size * ((_heads(source, block) or 1) - 1)
+    return block.n_cells * block.row_bytes // size if size else block.n_cells
 
 
 def _heads(source: Source, block: Block) -> int | None:

@@ -146,8 +146,6 @@ def _turned(identity: Identity | None, tensors: tuple[Tensor, ...], side: str) -
         return 0
     found = identity.side(side) if identity is not None else None
     told = found is not None and found.agrees and not found.blind
-    if not told and {kind.name for kind in kinds if kind is not None} == {Q8_KV}:
-        return 0
     why = f"whether its quantized {_NAMES[side]} are rotated (-{side}had) is not recorded, and "
     if found is None or not told:
         raise Refused(f"{why}the comparison with the model does not tell")

@@ -124,13 +124,15 @@ def put(source: Path, path: Path) -> None:
         shutil.copyfile(one, path.with_name(path.name + one.name.removeprefix(source.name)))
 
 
-def repaired(old: Path, new: Path, command: str, build: str, model: Path) -> tuple[str, Any]:
+def repaired(
+    old: Path, new: Path, command: str, build: str, model: Path, refused: tuple[str, ...] = ()
+) -> tuple[str, Any]:
     """The steps of a repair, and the check of its copy; the copy is written."""
     with (
         target_of(f"llama-server {command}", build, model) as target,
         planned(old, target, Options(allow_loss=True), new.name) as plan,
     ):
-        assert not plan.refused, plan.refused
+        assert tuple(action for action, _ in plan.refused) == refused, plan.refused
         carry_out(plan, new)
         return " ".join(step.action for step in plan.steps), plan.after
 
@@ -283,3 +285,18 @@ def test_prompts_that_go_back_in_ik(tmp_path: Path, keep: int, right: bool) -> N
     warm = in_ik(model, load=str(new), keep=keep, next=SUFFIX, **asked)
     cold = in_ik(model, next=[*warm["tokens"][:keep], *SUFFIX], **asked)
     assert (warm["generated"] == cold["generated"]) == right
+
+
+def test_short_keys_go_on_in_ik_from_where_they_are_whole(tmp_path: Path) -> None:
+    """Its server drops the cells behind the last token; the library is told to."""
+    old, new = tmp_path / "old.bin", tmp_path / NEW
+    put(IK_CORPUS / "llama-gqa.ik-2026-09.k-q8_KV.seq.bin", old)
+    model = model_of("llama-gqa")
+    steps, _ = repaired(old, new, "-c 512 -ctk q8_KV", DAY, model, refused=("transcode",))
+    assert steps == "trim"
+    held = tokens_of(new)
+    asked = {"context": {"type_k": 151}, "singly": False, "n_predict": N_PREDICT}
+    warm = in_ik(model, load=str(new), keep=len(held), next=SUFFIX, **asked)
+    cold = in_ik(model, next=[*held, *SUFFIX], **asked)
+    assert warm["tokens"] == held
+    assert warm["generated"] == cold["generated"]

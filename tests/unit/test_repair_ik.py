@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from inspector.loader import Outcome
+from inspector.repair.actions import from_ik
 from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
@@ -489,7 +490,9 @@ def q8_kv(rows_of: int, heads: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_q8_kv_keys_become_those_of_upstream(bed: Bed, heads: int) -> None:
+def test_q8_kv_keys_become_those_of_upstream(
+    bed: Bed, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = q8_kv(N, heads, 32)
     size = heads * 32 + 8
     stored = keys.tobytes()[: N * size]
@@ -504,6 +507,10 @@ def test_q8_kv_keys_become_those_of_upstream(bed: Bed, heads: int) -> None:
 
     path = bed.put(pack(Slot(3, Tokens(IDS), memory), values).data)
     own = {**LLAMA, "block_count": 1, "attention.head_count_kv": heads}
+    with pytest.raises(Refused, match="-khad"):
+        bed.repaired(path, "b11549", bed.model("llama", own), "-ctk f16")
+    monkeypatch.setattr(from_ik, "rotation_of", lambda identity, cache: (0, 0))
+    monkeypatch.setattr(from_ik, "_is_turned", lambda draft, target, cache, size: not size)
     result = bed.repaired(path, "b11549", bed.model("llama", own), "-ctk f16")
     assert result.steps == ["from-ik", *(["trim"] if heads > 1 else []), "transcode"]
     assert bool(result.plan.unconfirmed) == (heads > 1)
@@ -515,6 +522,27 @@ def test_q8_kv_keys_become_those_of_upstream(bed: Bed, heads: int) -> None:
     span = copied.sections[0].k[0].data
     assert span is not None
     assert result.files[""][span.start : span.stop] == numbers.tobytes()
+
+
+def test_q8_kv_keys_that_were_saved_short_cost_their_tokens(bed: Bed) -> None:
+    keys = q8_kv(N, 2, 32)
+    memory = IkMemory(4, CELLS, (Row(Q8_KV, 72),), (Row(F16, 128),))
+
+    def values(part: str, layer: int, pos: int, n: int) -> bytes:
+        if part == "attn.k":
+            return keys.tobytes()[pos * n : (pos + 1) * n]
+        return small_numbers(part, layer, pos, n)
+
+    data = pack(Slot(4, Tokens(IDS), memory), values).data
+    path = bed.put(data, tokens_json=ik_tokens(IDS))
+    model = bed.model("llama", {**LLAMA, "block_count": 1})
+    result = bed.repaired(path, NEWEST, model, "-ctk q8_KV")
+    assert result.steps == ["trim", "write-tokens"]
+    assert len(result.plan.unconfirmed) == 1
+    assert result.files[""] == pack(Slot(4, Tokens(IDS[:36]), memory), values).data
+    assert result.files[".tokens.json"] == ik_tokens(IDS[:36])
+    path = bed.put(result.files[""], tokens_json=ik_tokens(IDS[:36]))
+    assert bed.repaired(path, NEWEST, model, "-ctk q8_KV").steps == []
 
 
 def test_a_state_for_its_own_server_keeps_its_options(bed: Bed) -> None:

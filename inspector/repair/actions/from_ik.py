@@ -13,20 +13,27 @@ import numpy as np
 
 from formats.bodies.compositions import MEMORY
 from formats.ggml_types import IK, TYPES, GgmlType
+from inspector.checks.ik import complete_cells
 from inspector.expectation import SectionExpectation
 from inspector.geometry import Keys, MemoryExpectation
+from inspector.identify import identify
+from inspector.identity import judge
 from inspector.layer0.attention import LATENT_FIRST, ROPE_FIRST
 from inspector.numbers import dequantize
 from inspector.order import DELTA_NETS
+from inspector.repair.compose import Form, slot_file
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import Q8_KV, IkCache, IkState, attention_of, is_ik, rotation_of
 from inspector.repair.lists import Record
-from inspector.repair.segments import Composed, Content, Keep, Rows, Segment
+from inspector.repair.segments import Composed, Content, Keep, Rows, Segment, joined
 from inspector.repair.state import Cache, Hopeless, Numbers, Part, Recurrent, Refused, Tensor
 from inspector.restore import own_caches
+from inspector.rotation import rotate
+from inspector.sections import sections
 from inspector.servers import uncertain
 from inspector.span import Span
 from inspector.target import Target
+from inspector.tokens import tokens_of
 
 ACTION = "from-ik"
 LATENT = frozenset({"deepseek2", "mistral4"})
@@ -50,7 +57,9 @@ def from_ik(draft: Draft) -> None:
     Raises:
         Hopeless: if it cannot.
     """
-    if draft.target is not None and is_ik(draft.state) and not draft.for_ik:
+    if is_ik(draft.state) and (draft.target is None or draft.for_ik):
+        _without_short_keys(draft)
+    elif draft.target is not None and is_ik(draft.state):
         try:
             _converted(draft, draft.target)
         except Refused as reason:
@@ -74,8 +83,7 @@ def _converted(draft: Draft, target: Target) -> None:
     changes = [*version_word(draft), "what stands around the rows, as this build has it"]
     if any(tensor.kind is not None and tensor.kind.name == Q8_KV for tensor in attention.k):
         changes.append(f"{Q8_KV} keys as plain numbers")
-    attention = _rotation_settled(draft, attention)
-    attention, short = _whole_rows(draft, attention, memory)
+    attention, short = _numbers(draft, target, attention, memory)
     parts: list[Part] = []
     for section in own.sections:
         if section.kind == "recurrent":
@@ -107,6 +115,22 @@ def _converted(draft: Draft, target: Target) -> None:
         draft.state, memory=memory.memory, tokens=tokens, parts=tuple(parts), missing=()
     )
     draft.records, draft.own, draft.form, draft.stored = records, own, form, form
+
+
+def _without_short_keys(draft: Draft) -> None:
+    """Fewer tokens where keys of the last cells are missing: the server computes those anew."""
+    source = draft.report.source
+    attention = next(part for part in draft.report.sections if part.path == "attn")
+    whole = min((complete_cells(source, block) for block in attention.k), default=0)
+    if not whole < min(len(attention_of(draft.state).cells), len(draft.state.tokens.ids)):
+        return
+    if not np.array_equal(attention.pos, np.arange(len(attention.pos))):
+        raise Refused("q8_KV keys of several heads were saved short, and where is not known")
+    step = _cut(draft, whole)
+    draft.take(replace(step, changes=step.changes.replace("tokens and their cells", "tokens")))
+    ids = draft.state.tokens.ids[:whole]
+    draft.state = replace(draft.state, tokens=replace(draft.state.tokens, ids=ids))
+    draft.records = tuple(record for record in draft.records if record.n_tokens <= whole)
 
 
 def version_word(draft: Draft) -> tuple[str, ...]:
@@ -184,47 +208,91 @@ def _check_latent(draft: Draft, target: Target, memory: MemoryExpectation) -> No
         )
 
 
-def _rotation_settled(draft: Draft, attention: IkCache) -> IkCache:
-    """The cache with what turned its rows, which is not recorded.
+def _numbers(
+    draft: Draft, target: Target, attention: IkCache, memory: MemoryExpectation
+) -> tuple[IkCache, int | None]:
+    """The cache with what turned its rows, which is not recorded, and q8_KV keys as f32.
+
+    Returns:
+        It; and how many of its cells are complete, if not all are.
 
     Raises:
-        Refused: if that cannot be told.
+        Refused: if it cannot be told what turned them, or they are not of this model.
     """
     identity = draft.check.identity if draft.check is not None else None
-    return replace(attention, rotation=rotation_of(identity, attention))
-
-
-def _whole_rows(
-    draft: Draft, attention: IkCache, memory: MemoryExpectation
-) -> tuple[IkCache, int | None]:
-    """The cache with q8_KV keys as f32; and how many cells of it are complete if not all are."""
     if not any(tensor.kind is not None and tensor.kind.name == Q8_KV for tensor in attention.k):
-        return attention, None
-    heads = {
+        return replace(attention, rotation=rotation_of(identity, attention)), None
+    widths = {
         layer: (cache.k[at], cache.head_k[at])
         for cache in memory.caches
         for at, layer in enumerate(cache.layers)
     }
-    found, whole = [], len(attention.cells)
+    made = []
     for layer, tensor in zip(attention.layers, attention.k, strict=True):
+        width, head = widths[layer]
         if tensor.kind is None or tensor.kind.name != Q8_KV:
-            found.append(tensor)
-            continue
-        width, head = heads[layer]
-        if tensor.row_bytes != width + tensor.kind.row_prefix_bytes:
+            made.append(tensor)
+        elif tensor.row_bytes != width + tensor.kind.row_prefix_bytes:
             raise Refused(f"keys of layer {layer} are not those of this model")
-        made = _as_f32(tensor, tensor.kind, width, head)
-        whole = min(whole, made.n_cells)
-        found.append(made)
-    cells = attention.cells
-    if whole == len(cells):
-        return replace(attention, k=tuple(found)), None
-    if not np.array_equal(cells.pos, np.arange(len(cells))):
+        else:
+            made.append(_as_f32(tensor, tensor.kind, width, head))
+    whole = min(tensor.n_cells for tensor in made)
+    if whole == len(attention.cells):
+        found = replace(attention, rotation=rotation_of(identity, attention))
+        return replace(found, k=tuple(made)), None
+    if not np.array_equal(attention.cells.pos, np.arange(len(attention.cells))):
         raise Refused("q8_KV keys of several heads were saved short, and where is not known")
     index = np.arange(whole)
-    cut = replace(attention, k=tuple(t.taken(index, ACTION) for t in found), cells=cells)
-    values = tuple(tensor.taken(index, ACTION) for tensor in attention.v)
-    return replace(cut, cells=cells.taken(index), v=values), whole
+    k, v = (tuple(t.taken(index, ACTION) for t in side) for side in (made, attention.v))
+    cells = attention.cells.taken(index)
+    cut = replace(attention, cells=cells, k=k, v=v)
+    _, of_values = rotation_of(identity, replace(attention, k=()))
+    matrices = (0, *((head,) if head & (head - 1) == 0 else (64, 128, 256, 512)))
+    told = next((size for size in matrices if _is_turned(draft, target, cut, size)), None)
+    if told is None:
+        raise Refused(
+            "whether its q8_KV keys are rotated (-khad) is not recorded, and the comparison with "
+            "the model does not tell"
+        )
+    return replace(cut, rotation=(told, of_values)), whole
+
+
+def _is_turned(draft: Draft, target: Target, cache: IkCache, size: int) -> bool:
+    """Whether the keys of the first layer are the model's, once a matrix is undone.
+
+    Args:
+        draft: the repair.
+        target: whose model it is.
+        cache: with keys as f32.
+        size: elements of the matrix, 0 for none.
+    """
+    first, *others = cache.k
+    n_elements = first.row_bytes // _F32.block_bytes
+    if size and n_elements % size:
+        return False
+
+    def undone(data: bytes) -> bytes:
+        return rotate(dequantize(data, _F32, n_elements), size).tobytes()
+
+    row = first.row_bytes
+    rows = Rows(first.content, (row, row), first.n_cells, undone, ACTION)
+    keys = (replace(first, content=(rows,)), *others)
+    part = Cache(
+        "attn", "attention", cache.cells, 1, 0, cache.v_trans, len(keys), None, keys, cache.v
+    )
+    tokens = replace(draft.state.tokens, ids=draft.state.tokens.ids[: len(cache.cells)])
+    state = replace(draft.state, memory="kv", tokens=tokens, parts=(part,))
+    source = Composed(joined(slot_file(state, Form(_PLAIN), ACTION)), "")
+    reading = identify(source, memory="kv").reading
+    if reading is None:
+        return False
+    root = reading.decoding.root
+    side = judge(source, sections(root), tokens_of(root), target.model).side("k")
+    return side is not None and side.agrees and not side.blind
+
+
+_PLAIN = 2
+"""A version of slot files that needs no rotation words."""
 
 
 def _as_f32(tensor: Tensor, kind: GgmlType, width: int, head: int) -> Tensor:
