@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from formats.bodies.compositions import MEMORY, PARTIAL
+from inspector.bundle import Role
 from inspector.checkpoints import (
     CheckpointList,
     CheckpointRecord,
     appendix_of,
     checkpoint_list,
     fnv1a,
+    ik_list_of,
 )
 from inspector.checks.checkpoints import sound_alone
+from inspector.identify import Verdict
 from inspector.repair.ik import parts_of_payload as ik_parts_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
 from inspector.repair.state import Hopeless, Part, Recurrent, parts_of
@@ -67,16 +70,29 @@ class Carried:
         return family_of(self.listing.format, self.listing.version)
 
 
+def list_of(report: Report) -> CheckpointList | None:
+    """The checkpoint list that a file is, also one of ik_llama.cpp that passes for a state."""
+    reading = report.identification.reading
+    if reading is None or not reading.layout.memory:
+        root = reading.decoding.root if reading is not None else None
+        if root is None or reading is None:
+            return None
+        return checkpoint_list(root, report.name, reading.layout.format, reading.layout.version)
+    damaged = report.identification.verdict is not Verdict.RECOGNISED
+    if damaged and report.bundle.role is Role.CHECKPOINTS:
+        return ik_list_of(report.source, report.name)
+    return None
+
+
 def carried_in(report: Report) -> tuple[Carried, ...]:
     """The checkpoint lists of a file and of its companions."""
     reading = report.identification.reading
     if reading is None:
         return ()
     root, layout = reading.decoding.root, reading.layout
-    if layout.memory:
+    own = list_of(report)
+    if own is None and layout.memory:
         own = appendix_of(report.source, root, report.name)
-    else:
-        own = checkpoint_list(root, report.name, layout.format, layout.version)
     lists = [(own, report.source, "")] if own is not None else []
     lists += [
         (other.listing, other.source, other.companion.file.name)
@@ -202,11 +218,7 @@ class Family:
     @property
     def name(self) -> str:
         """As users name it."""
-        return (
-            f"{self.format}{self.version}"
-            if self.format != "ik-checkpoints"
-            else (f"ik{self.version}")
-        )
+        return f"{self.format.removesuffix('-checkpoints')}{self.version or ''}"
 
     def holds(self, name: str) -> bool:
         """Whether its records have a member."""
@@ -272,21 +284,39 @@ def losses(records: Sequence[Record], family: Family) -> tuple[str, ...]:
     return tuple(found)
 
 
-def prompt_of(listing: CheckpointList, source: Source) -> bytes | None:
-    """Size, tokens and hash of the prompt that a list says it belongs to; only STCK lists do."""
-    members = [listing.node.get(name) for name in ("prompt_size", "prompt_tokens", "prompt_hash")]
-    return (
-        b"".join(source.read_at(member.span.start, 8) for member in members if member is not None)
-        or None
-    )
+_BOUND = {
+    ("pkcl", 2): ("state_hash",),
+    ("stck", 2): ("prompt_size", "prompt_tokens", "prompt_hash"),
+}
+"""Members of the head by which a list is bound to its state, 64 bits each."""
+
+
+def binding_of(listing: CheckpointList, source: Source) -> bytes | None:
+    """The words by which a list is bound to its state; None if its family has none."""
+    names = _BOUND.get((listing.format, listing.version or 0), ())
+    nodes = [node for name in names if (node := listing.node.get(name)) is not None]
+    return b"".join(source.read_at(node.span.start, 8) for node in nodes) or None
+
+
+def binding_to(state: Composed) -> bytes:
+    """The hash of a state that PKCL 2 lists hold.
+
+    Raises:
+        Hopeless: if that takes too long.
+    """
+    if state.size > _LARGEST_HASHED:
+        raise Hopeless(
+            f"PKCL 2 lists hold a hash of their state, which takes more than a minute for "
+            f"{state.size:,} bytes: --to names another family"
+        )
+    basis = fnv1a(b"")
+    for data in chunks(state.content):
+        basis = fnv1a(data, basis)
+    return struct.pack("<Q", basis)
 
 
 def composed(
-    records: Sequence[Record],
-    family: Family,
-    why: str,
-    state: Composed | None = None,
-    prompt: bytes | None = None,
+    records: Sequence[Record], family: Family, why: str, binding: bytes | None = None
 ) -> Iterator[Segment]:
     """A list.
 
@@ -294,30 +324,28 @@ def composed(
         records: its records.
         family: how to write it.
         why: the action that writes it.
-        state: the state that it will lie beside; only some families need it.
-        prompt: what an STCK list says of its prompt.
+        binding: the words by which it is bound to its state; only some families have them.
 
     Raises:
-        Hopeless: if the family needs what is not known.
+        Hopeless: if the family has some, and they are not known.
     """
-    head = family.magic
+    if (family.format, family.version or 0) in _BOUND and binding is None:
+        raise Hopeless(_UNBOUND[family.format])
+    head, count = family.magic, struct.pack(f"<{family.counts}", len(records))
     if family.version is not None:
         head += struct.pack("<I", family.version)
-    if (family.format, family.version) == ("pkcl", 2):
-        if state is None:
-            raise Hopeless("PKCL 2 lists hold a hash of their state: repair that, with its list")
-        head += struct.pack("<Q", _hash(state))
-    head += struct.pack(f"<{family.counts}", len(records))
-    if family.format == "stck":
-        if prompt is None:
-            raise Hopeless(
-                "STCK lists hold a hash of the prompt as their own server packs it, which is known "
-                "only from a list of the same tokens: --to names another family"
-            )
-        head += prompt
-    yield Write(head, why)
+    if family.format == "pkcl":
+        head += (binding or b"") if family.version == 2 else b""
+    yield Write(head + count + (binding or b"" if family.format == "stck" else b""), why)
     for record in records:
         yield from _record(record, family, why)
+
+
+_UNBOUND = {
+    "pkcl": "PKCL 2 lists hold a hash of their state: repair that, and the list goes along",
+    "stck": "STCK lists hold a hash of the prompt as their own server packs it, which is known "
+    "only from a list of the same tokens: --to names another family",
+}
 
 
 def _record(record: Record, family: Family, why: str) -> Iterator[Segment]:
@@ -337,18 +365,6 @@ def _record(record: Record, family: Family, why: str) -> Iterator[Segment]:
             yield from getattr(record, member)
         else:
             yield Write(struct.pack(f"<{_CODES[member]}", numbers[member]), why)
-
-
-def _hash(state: Composed) -> int:
-    if state.size > _LARGEST_HASHED:
-        raise Hopeless(
-            f"PKCL 2 lists hold a hash of their state, which takes more than a minute for "
-            f"{state.size:,} bytes: --to names another family"
-        )
-    basis = fnv1a(b"")
-    for data in chunks(state.content):
-        basis = fnv1a(data, basis)
-    return basis
 
 
 def sorted_and_capped(records: Sequence[Record], most: int | None) -> tuple[Record, ...]:

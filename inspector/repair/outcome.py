@@ -45,7 +45,7 @@ def carry_out(
     mode = os.fstat(source.descriptor).st_mode & 0o777 | stat.S_IWUSR
     targets = [new.with_name(new.name + output.suffix) for output in plan.outputs]
     targets.append(new.with_name(new.name + RECORD))
-    stale = [new.with_name(new.name + suffix) for suffix in SUFFIXES]
+    stale = [new.with_name(new.name + suffix) for suffix in SUFFIXES if plan.of_state]
     stale = [path for path in stale if path not in targets]
     for path in (*targets, *stale):
         _check_other(path, report)

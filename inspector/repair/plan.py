@@ -41,7 +41,16 @@ from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
 from inspector.repair.ik import is_ik
-from inspector.repair.lists import Carried, Record, carried_in, composed, named, record_of
+from inspector.repair.listed import is_list, repaired_list
+from inspector.repair.lists import (
+    Carried,
+    Record,
+    binding_to,
+    carried_in,
+    composed,
+    named,
+    record_of,
+)
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
 from inspector.repair.state import Hopeless, Refused, state_of
 from inspector.report import Report, examined, report_of
@@ -126,6 +135,12 @@ class Plan:
     after: Check | None
 
     @property
+    def of_state(self) -> bool:
+        """Whether it is of a state, rather than of a list alone."""
+        reading = self.copied.identification.reading
+        return reading is not None and bool(reading.layout.memory)
+
+    @property
     def unconfirmed(self) -> tuple[Step, ...]:
         """Steps that lose what nobody has agreed to lose."""
         return tuple(step for step in self.steps if step.confirm)
@@ -184,6 +199,9 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
     model = target.memory if target is not None else None
     with ExitStack() as stack:
         report = stack.enter_context(examined(path, model=model))
+        if is_list(report):
+            yield _of_list(report, target, options, new)
+            return
         before = _checked(report, target)
         mended, steps = _mended(report, model)
         if mended is not report:
@@ -221,6 +239,14 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             copied,
             _checked(copied, reader),
         )
+
+
+def _of_list(report: Report, target: Target | None, options: Options, new: str) -> Plan:
+    """The repair of a checkpoint list alone."""
+    content, steps = repaired_list(report, target, options)
+    copied = _anew(report.bundle, [("", content)], new, None)
+    outputs, refused = (Output("", content),), tuple(_left(copied))
+    return Plan(report, None, tuple(steps), refused, outputs, new, copied, None)
 
 
 def _check_read(copied: Report, draft: Draft) -> None:
@@ -375,7 +401,8 @@ def _outputs(draft: Draft, source: Source) -> Iterator[Output]:
     state = Composed(joined(_unpatched(content), source), "")
     yield Output("", state)
     if records and family is not None and family.suffix:
-        listed = composed(records, family, why, state, prompt(draft))
+        binding = binding_to(state) if family.name == "pkcl2" else prompt(draft)
+        listed = composed(records, family, why, binding)
         own = next((one.source for one in draft.carried if one.family == family), None)
         yield Output(family.suffix, Composed(joined(_unpatched(listed), own), ""))
     if (tokens := token_companion(draft)) is not None:

@@ -12,8 +12,8 @@ from inspector.repair.lists import (
     Carried,
     Family,
     Record,
+    binding_of,
     losses,
-    prompt_of,
     sorted_and_capped,
     without_extras,
 )
@@ -21,7 +21,11 @@ from inspector.repair.state import Hopeless
 
 DROP, MEND, CONVERT = "drop-checkpoints", "mend-list", "convert-checkpoints"
 COMPANIONS = "drop-companions"
-_IK = "ik-checkpoints"
+IK_LIST = "ik-checkpoints"
+KINDS = (
+    "checkpoints of ik_llama.cpp are of another kind than those of llama.cpp, and of another one "
+    "in each version: only with their state, for a server that is named, one becomes the other"
+)
 
 
 def drop(draft: Draft) -> None:
@@ -53,13 +57,17 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
                 DROP,
                 "it holds no checkpoint",
                 f"leaves out the list of {', '.join(empty)}",
-                proven="b11549",
             )
         )
     return steps
 
 
 _MOST = 4
+
+
+def counted(n: int) -> str:
+    """So many checkpoints, in words."""
+    return f"{n:,} checkpoint{'' if n == 1 else 's'}"
 
 
 def mend(draft: Draft) -> None:
@@ -74,9 +82,7 @@ def mended(carried: Sequence[Carried]) -> list[Step]:
             MEND,
             f"what stands around the checkpoints of {one.listing.carrier} is not true of them: "
             "their number, their version, or their end",
-            f"writes the list anew with its {len(one.records):,} whole checkpoints, and nothing "
-            "behind them",
-            proven="b11549",
+            f"writes the list anew: {counted(len(one.records))} that are whole, and nothing behind",
         )
         for one in carried
         if one.mended and one.records
@@ -94,13 +100,14 @@ def convert(draft: Draft) -> None:
             Step(
                 DROP,
                 "this server reads no checkpoint lists",
-                f"leaves out all {len(draft.records):,} checkpoints of {', '.join(sorted(names))}",
+                f"leaves out {counted(len(draft.records))} of {', '.join(sorted(names))}",
                 "the checkpoints, of which this server would take none",
-                proven="b10229",
             )
         )
         draft.records = ()
         return
+    if family.format == IK_LIST and family.version != draft.form.version:
+        raise Hopeless(KINDS)
     kept, steps = converted(
         draft.carried,
         draft.records,
@@ -110,11 +117,6 @@ def convert(draft: Draft) -> None:
     )
     draft.steps += steps
     draft.records = kept
-    if family.format == "stck" and prompt(draft) is None:
-        raise Hopeless(
-            "STCK lists hold a hash of the prompt as their own server packs it, which is known "
-            "only from a list of the same tokens: --to names another family"
-        )
 
 
 def prompt(draft: Draft) -> bytes | None:
@@ -122,8 +124,8 @@ def prompt(draft: Draft) -> bytes | None:
     tokens = draft.report.tokens
     if tokens is None or not np.array_equal(draft.state.tokens.ids, tokens.ids):
         return None
-    heads = (prompt_of(one.listing, one.source) for one in draft.carried if one.records)
-    return next((head for head in heads if head is not None), None)
+    lists = (one for one in draft.carried if one.records and one.listing.format == "stck")
+    return next((binding_of(one.listing, one.source) for one in lists), None)
 
 
 def converted(
@@ -146,11 +148,8 @@ def converted(
     Raises:
         Hopeless: if their blobs are not those of the family's server.
     """
-    if ik != (family.format == _IK):
-        raise Hopeless(
-            "checkpoints of ik_llama.cpp are of another kind than those of llama.cpp: only with "
-            "their state, for a server that --for names, one becomes the other"
-        )
+    if ik != (family.format == IK_LIST):
+        raise Hopeless(KINDS)
     kept = sorted_and_capped(records, family.most)
     lists = [one for one in carried if one.records]
     lost = losses(kept, family)
@@ -167,7 +166,7 @@ def converted(
                 f"checkpoints are asked for in {family.name} form"
                 if asked
                 else f"the server reads checkpoints {where} in {family.name} form alone",
-                f"writes {len(kept):,} checkpoints of {names} {where}",
+                f"writes {counted(len(kept))} of {names} {where}",
                 ", ".join(words) or None,
                 proven="turboquant@b9079, b11549",
             )

@@ -25,7 +25,6 @@ def strip_trailing(draft: Draft) -> None:
             + (", which is where that of its model ends" if proven else ""),
             f"cuts them off: the copy ends at 0x{draft.report.size - size:x}",
             None if padded or proven else "these bytes, if they are a part of the state after all",
-            proven="b10229, b11549",
             confirm=not padded and not proven,
         )
     )

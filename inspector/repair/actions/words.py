@@ -34,7 +34,6 @@ def correct_words(draft: Draft) -> None:
                 ACTION,
                 "no writer writes these words, and loaders refuse them or go astray",
                 "; ".join(found[:_MOST]) + more,
-                proven="b10229, b11549",
             )
         )
 

@@ -1,0 +1,137 @@
+"""A checkpoint list without its state: what of it is whole, in the form of another server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inspector.repair.actions.checkpoints import (
+    CONVERT,
+    IK_LIST,
+    KINDS,
+    converted,
+    counted,
+    dropped,
+    mended,
+)
+from inspector.repair.compose import PREFIX
+from inspector.repair.draft import Options, Step
+from inspector.repair.lists import (
+    BY_NAME,
+    Family,
+    Record,
+    binding_of,
+    carried_in,
+    composed,
+    family_of,
+    list_of,
+    record_of,
+)
+from inspector.repair.segments import Composed, Keep, Write, joined
+from inspector.repair.state import Cache, Refused, words
+from inspector.report import Report
+from inspector.servers import Build, carriers
+from inspector.span import Span
+from inspector.target import Target
+
+_PREFIX_BYTES = 8
+
+
+def is_list(report: Report) -> bool:
+    """Whether a file is a checkpoint list."""
+    return list_of(report) is not None
+
+
+def repaired_list(
+    report: Report, target: Target | None, options: Options
+) -> tuple[Composed, list[Step]]:
+    """A list as it is to be written, and the steps that lead there.
+
+    Args:
+        report: of the file.
+        target: the server that is to read it; None to repair it for its own.
+        options: what the user asked for besides.
+
+    Raises:
+        Refused: if nothing of it is whole, or it cannot become what was asked for.
+    """
+    if options.at is not None or options.prompt is not None:
+        raise Refused("a list alone is not cut: repair its state, and the list goes along")
+    carried = carried_in(report)[:1]
+    (one,) = carried
+    own = one.family
+    if not one.records or own is None:
+        raise Refused("none of its checkpoints is whole and of use")
+    family = _family(own, target, options)
+    if own.format == IK_LIST and family != own:
+        raise Refused(KINDS)
+    records, steps = [record_of(record, one.source) for record in one.records], dropped(carried)
+    steps += mended(carried)
+    kept, more = converted(
+        carried,
+        records,
+        family,
+        asked=target is None or options.to is not None,
+        ik=own.format == IK_LIST,
+    )
+    if target is not None:
+        kept = _prefixed(kept, target.build, more)
+    steps += more
+    for step in steps:
+        if not options.allows(step.action):
+            raise Refused(f"{step.action} is what it needs, and that is not allowed")
+    binding = binding_of(one.listing, one.source) if family == own else None
+    why = steps[-1].action if steps else "copy"
+    return Composed(joined(composed(kept, family, why, binding), one.source), ""), steps
+
+
+def _family(own: Family, target: Target | None, options: Options) -> Family:
+    if options.to is not None:
+        return BY_NAME[options.to]
+    if target is None:
+        return own
+    read = [family_of(carrier.format, carrier.version) for carrier in carriers(target.build)]
+    beside = [family for family in read if family is not None and family.suffix]
+    if read and not beside and own.suffix:
+        raise Refused(
+            f"{target.build.label} reads checkpoints behind a state alone: repair the state, and "
+            "its list goes along"
+        )
+    return own if own in read or not beside else beside[0]
+
+
+def _prefixed(records: Sequence[Record], build: Build, steps: list[Step]) -> tuple[Record, ...]:
+    """Records whose blobs begin as a server looks for it.
+
+    Raises:
+        Refused: if more than that would have to be changed.
+    """
+    wanted, found, changed = build.has("blob-prefix"), [], 0
+    for record in records:
+        caches = [part for part in record.parts or () if isinstance(part, Cache)]
+        if any((cache.rotation is not None) != build.has("rotation-words") for cache in caches):
+            raise Refused(
+                "its blobs hold windowed layers in a form that this server does not read: repair "
+                "the state, and its list goes along"
+            )
+        first = record.tgt[0] if record.tgt else None
+        if record.parts is None or record.prefixed == wanted or not isinstance(first, Keep):
+            found.append(record)
+            continue
+        changed += 1
+        if wanted:
+            tgt = (Write(words(PREFIX, 0), CONVERT), *record.tgt)
+        else:
+            span = Span(first.span.start + _PREFIX_BYTES, first.span.stop)
+            tgt = (Keep(first.source, span), *record.tgt[1:])
+        found.append(replace(record, tgt=tgt, prefixed=wanted))
+    if changed:
+        verb = "looks for" if wanted else "does not know"
+        steps.append(
+            Step(
+                CONVERT,
+                f"{build.label} {verb} eight bytes in front of every blob",
+                f"{'adds' if wanted else 'strips'} them in {counted(changed)}",
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,446 @@
+"""Checkpoint lists: salvaged, converted from every family to every other, bound to their state."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inspector.checkpoints import fnv1a
+from inspector.repair.draft import Options
+from inspector.repair.lists import DRAFT, THIRD
+from inspector.repair.outcome import carry_out
+from inspector.repair.plan import Plan, planned
+from inspector.repair.state import Refused
+from inspector.report import examined
+from inspector.target import target_of
+from tests.support import writer
+from tests.support.writer import (
+    DIALECTS,
+    F16,
+    F32,
+    FAMILIES,
+    Cache,
+    Cell,
+    Checkpoint,
+    CheckpointList,
+    Generation,
+    Memory,
+    Recurrent,
+    Row,
+    Slot,
+    Tokens,
+    cells_of,
+    checkpoint,
+    ik_checkpoints,
+    pack,
+    pkcl2,
+    stck2,
+)
+
+TOKENS = Tokens(tuple(range(100, 112)))
+ENDS = (4, 8, 11)
+TASK = "the number of the task that made a checkpoint"
+NAMES = tuple(name for name in FAMILIES if name != "ik")
+SUFFIX = {name: ".checkpoints" if name.startswith("llcp") else ".ckpt" for name in NAMES}
+SUFFIX["sckp1"] = ""
+PROMPT = b"serialized"
+
+
+def memory(n: int, *, dialect: str = "") -> Memory:
+    """A hybrid state of the first tokens."""
+    rows = (Row(F16, 16),) * 2
+    r, s = (Row(F32, 32),) * 2, (Row(F32, 64),) * 2
+    cells = cells_of(Tokens(TOKENS.ids[:n]))
+    return Memory(
+        {"attn": Cache((cells,), k=rows, v=rows), "recr": Recurrent((Cell(n - 1),), 4, r, s)},
+        DIALECTS[dialect],
+    )
+
+
+def records(*, seq_id: int | None = 0) -> tuple[Checkpoint, ...]:
+    """A checkpoint at each of the ends, whose parts differ; with all that a family may hold."""
+    made = [checkpoint(memory(n), n, seq_id=seq_id) for n in ENDS]
+    return tuple(
+        replace(one, dft=b"draft%d" % i, spec=b"spec%d" % i, id_task=7 + i)
+        for i, one in enumerate(made)
+    )
+
+
+def state(version: int = 2) -> bytes:
+    held = memory(len(TOKENS.ids), dialect="" if version == 2 else "rotated")
+    return pack(Slot(version, TOKENS, held)).data
+
+
+def listed(family: str, held: tuple[Checkpoint, ...], whole: bytes) -> bytes:
+    """A list of a family as its own writer writes it, beside a state."""
+    if family == "pkcl2":
+        return pack(pkcl2(held, whole)).data
+    if family == "stck2":
+        return pack(stck2(held, PROMPT, len(TOKENS.ids))).data
+    return pack(CheckpointList(family, held)).data
+
+
+def keeps(family: str, what: str) -> bool:
+    return what in FAMILIES[family][1].split()
+
+
+def kept(held: tuple[Checkpoint, ...], family: str) -> tuple[Checkpoint, ...]:
+    """Records with what a family has a place for."""
+    return tuple(
+        replace(
+            one,
+            dft=one.dft if keeps(family, "dft") else b"",
+            spec=one.spec if keeps(family, "spec") else b"",
+            id_task=one.id_task if keeps(family, "id_task") else -1,
+        )
+        for one in held
+    )
+
+
+def store(folder: Path, family: str, held: tuple[Checkpoint, ...], version: int = 2) -> Path:
+    """A state with a list behind it or beside it."""
+    path, whole = folder / "slot.bin", state(version)
+    data = listed(family, held, whole)
+    if SUFFIX[family]:
+        path.write_bytes(whole)
+        path.with_name(path.name + SUFFIX[family]).write_bytes(data)
+        if family == "stck2":
+            path.with_name(path.name + ".gen").write_bytes(pack(Generation(12)).data)
+    else:
+        path.write_bytes(whole + data)
+    return path
+
+
+@contextmanager
+def plan_of(path: Path, build: str | None = None, **asked: object) -> Iterator[Plan]:
+    options = Options(**asked)  # type: ignore[arg-type]
+    if build is None:
+        with planned(path, None, options, "new.bin") as plan:
+            yield plan
+        return
+    with target_of(None, build, None) as target, planned(path, target, options, "new.bin") as plan:
+        yield plan
+
+
+def written(plan: Plan) -> dict[str, bytes]:
+    return {one.suffix: one.content.read_at(0, one.content.size) for one in plan.outputs}
+
+
+def is_finished(path: Path, folder: Path, build: str | None = None, **asked: object) -> bool:
+    """Whether repairing what a repair wrote proposes nothing."""
+    with plan_of(path, build, **asked) as plan:
+        carry_out(plan, folder / "new.bin", force=True)
+    with plan_of(folder / "new.bin", build, **asked) as again:
+        return not again.steps and written(again)[""] == (folder / "new.bin").read_bytes()
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.product(NAMES, NAMES)))
+def test_every_family_becomes_every_other(tmp_path: Path, old: str, new: str) -> None:
+    """The matrix: the bytes are those of the other writer, and the losses are named."""
+    held = kept(records(), old)
+    path = store(tmp_path, old, held)
+    if new == "stck2" != old:
+        with pytest.raises(Refused, match="hash of the prompt"), plan_of(path, to=new):
+            pass
+        return
+    with plan_of(path, to=new) as plan:
+        found = written(plan)
+        steps = plan.steps
+    lost = [
+        text
+        for name, text in (("dft", DRAFT), ("spec", THIRD), ("id_task", TASK))
+        if keeps(old, name) and not keeps(new, name)
+    ]
+    whole, wanted = state(), listed(new, kept(held, new), state())
+    if SUFFIX[new]:
+        assert (found[""], found[SUFFIX[new]]) == (whole, wanted)
+    else:
+        assert found[""] == whole + wanted
+    converted = [step for step in steps if step.action == "convert-checkpoints"]
+    assert [step.loss for step in converted] == [", ".join(lost) or None] * (old != new)
+    assert {step.action for step in steps} <= {"convert-checkpoints", "drop-companions"}
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.product(NAMES, NAMES)))
+def test_there_and_back_where_nothing_is_lost(tmp_path: Path, old: str, new: str) -> None:
+    held = kept(records(), old)
+    if kept(held, new) != held or "stck2" in (old, new):
+        return
+    path = store(tmp_path, old, held)
+    (tmp_path / "there").mkdir()
+    with plan_of(path, to=new) as plan:
+        carry_out(plan, tmp_path / "there/new.bin")
+    with plan_of(tmp_path / "there/new.bin", to=old) as plan:
+        found = written(plan)
+    wanted = {"": path.read_bytes()}
+    if SUFFIX[old]:
+        wanted[SUFFIX[old]] = path.with_name(path.name + SUFFIX[old]).read_bytes()
+    assert found == wanted
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_it_is_finished_when_it_is_written(tmp_path: Path, family: str) -> None:
+    (tmp_path / "new").mkdir()
+    path = store(tmp_path, family, kept(records(), family))
+    assert is_finished(path, tmp_path / "new")
+    assert is_finished(path, tmp_path / "new", to="pkcl2")
+
+
+@pytest.mark.parametrize("family", NAMES)
+@pytest.mark.parametrize("name", ["ik3", "ik4"])
+def test_lists_of_ik_are_of_another_kind(tmp_path: Path, family: str, name: str) -> None:
+    path = store(tmp_path, family, kept(records(), family))
+    with pytest.raises(Refused, match="of another kind"), plan_of(path, to=name):
+        pass
+    alone = tmp_path / "alone.checkpoints"
+    alone.write_bytes(pack(ik_checkpoints(records(seq_id=None), int(name[-1]))).data)
+    with pytest.raises(Refused), plan_of(alone, to=family):
+        pass
+
+
+def test_a_hash_of_the_state_is_that_of_the_copy(tmp_path: Path) -> None:
+    path = store(tmp_path, "pkcl2", records())
+    with plan_of(path, at=8, allow_loss=True) as plan:
+        found = written(plan)
+    assert len(found[""]) < len(path.read_bytes())
+    stored = int.from_bytes(found[".ckpt"][8:16], "little")
+    assert stored == writer.fnv1a(found[""])
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 32_768, 32_769, 70_000])
+@pytest.mark.parametrize("basis", [14695981039346656037, 1469598103934665603, 0])
+def test_fnv_is_that_of_a_loop(size: int, basis: int) -> None:
+    data = bytes((i * i * 31 + (i >> 3)) & 0xFF for i in range(size))
+    assert fnv1a(data, basis) == writer.fnv1a(data, basis)
+
+
+def test_a_hash_of_other_tokens_is_not_kept(tmp_path: Path) -> None:
+    path = store(tmp_path, "stck2", records())
+    with pytest.raises(Refused, match="--to names another family"), plan_of(path, at=8):
+        pass
+    with plan_of(path, at=8, to="llcp1") as plan:
+        assert list(written(plan)) == ["", ".checkpoints"]
+        (step,) = [step for step in plan.steps if step.action == "drop-companions"]
+        assert "slot.bin.gen" in step.changes
+
+
+def test_a_marker_goes_along_with_its_list(tmp_path: Path) -> None:
+    path = store(tmp_path, "stck2", records())
+    with plan_of(path) as plan:
+        assert not plan.steps
+        assert written(plan)[".gen"] == pack(Generation(12)).data
+    with plan_of(path, to="pkcl1") as plan:
+        assert ".gen" not in written(plan)
+
+
+# -- lists alone -----------------------------------------------------------------------------------
+
+
+def alone(folder: Path, family: str, held: tuple[Checkpoint, ...]) -> Path:
+    path = folder / "slot.bin.ckpt"
+    path.write_bytes(listed(family, held, state()))
+    return path
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_whole_records_of_a_list_that_is_cut(tmp_path: Path, family: str) -> None:
+    """Cut anywhere: the records in front of the cut, and their number."""
+    held = kept(records(), family)
+    path = alone(tmp_path, family, held)
+    data = path.read_bytes()
+    ends = [len(listed(family, held[:n], state())) for n in range(4)]
+    for at in sorted(
+        {ends[0], ends[1] - 1, ends[1], ends[1] + 5, ends[2] - 9, ends[2], ends[3] - 1}
+    ):
+        path.write_bytes(data[:at])
+        n = max(i for i, end in enumerate(ends) if end <= at)
+        if not n:
+            with pytest.raises(Refused, match="none of its checkpoints"), plan_of(path):
+                pass
+            continue
+        with plan_of(path) as plan:
+            assert written(plan) == {"": listed(family, held[:n], state())}
+            names = [step.action for step in plan.steps]
+            assert names in (["mend-list"], ["drop-checkpoints", "mend-list"])
+    path.write_bytes(data + b"behind")
+    with plan_of(path) as plan:
+        assert written(plan) == {"": data}
+        assert [step.action for step in plan.steps] == ["mend-list"]
+    path.write_bytes(data)
+    with plan_of(path) as plan:
+        assert written(plan) == {"": data}
+        assert not plan.steps
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.product(NAMES, NAMES)))
+def test_a_list_alone_becomes_another(tmp_path: Path, old: str, new: str) -> None:
+    held = kept(records(), old)
+    path = alone(tmp_path, old, held)
+    if new in ("stck2", "pkcl2") and new != old:
+        with pytest.raises(Refused, match="hash of"), plan_of(path, to=new):
+            pass
+        return
+    with plan_of(path, to=new) as plan:
+        assert written(plan) == {"": listed(new, kept(held, new), state())}
+
+
+def test_records_are_sorted_and_each_is_there_once(tmp_path: Path) -> None:
+    first, second, third = kept(records(), "pkcl1")
+    path = alone(tmp_path, "pkcl1", (third, first, second, first))
+    (tmp_path / "new").mkdir()
+    with plan_of(path) as plan:
+        assert written(plan) == {"": listed("pkcl1", (first, second, third), b"")}
+        carry_out(plan, tmp_path / "new/new.ckpt")
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [
+        "new.ckpt",
+        "new.ckpt.slotscope.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build", "stored", "wanted"),
+    [
+        ("pr20819", 0, None),
+        ("turboquant@b9079", 0, None),
+        ("siliang", None, 0),
+        ("bongo", None, 0),
+    ],
+)
+def test_eight_bytes_in_front_of_blobs(
+    tmp_path: Path, build: str, stored: int | None, wanted: int | None
+) -> None:
+    families = {"pr20819": "llcp1", "bongo": "bkcp1", "siliang": "slck1"}
+    family = families.get(build, "pkcl1")
+    path = alone(tmp_path, "slck1", kept(records(seq_id=stored), "slck1"))
+    with plan_of(path, build) as plan:
+        held = kept(kept(records(seq_id=wanted), "slck1"), family)
+        assert written(plan) == {"": listed(family, held, b"")}
+
+
+def test_a_list_beside_a_server_that_reads_none_there(tmp_path: Path) -> None:
+    path = alone(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    with pytest.raises(Refused, match="behind a state alone"), plan_of(path, "b11549"):
+        pass
+    with pytest.raises(Refused, match="a list alone is not cut"), plan_of(path, at=4):
+        pass
+
+
+# -- lists of a state ------------------------------------------------------------------------------
+
+
+def test_an_appendix_that_is_cut(tmp_path: Path) -> None:
+    """The state is whole: records in front of the cut stay, their number is corrected."""
+    held = kept(records(), "sckp1")
+    whole = state(4)
+    path = store(tmp_path, "sckp1", held, 4)
+    (tmp_path / "new").mkdir()
+    data = path.read_bytes()
+    ends = [len(whole) + len(listed("sckp1", held[:n], b"")) for n in range(4)]
+    for at in (len(whole) + 3, ends[0], ends[1] - 1, ends[1], ends[2] + 41, ends[3] - 1):
+        path.write_bytes(data[:at])
+        n = max([i for i, end in enumerate(ends) if end <= at], default=0)
+        with plan_of(path) as plan:
+            appended = listed("sckp1", held[:n], b"") if n else b""
+            assert written(plan) == {"": whole + appended}
+            assert plan.steps
+            assert plan.whole
+        assert is_finished(path, tmp_path / "new")
+
+
+def test_records_beyond_the_state_are_left_out(tmp_path: Path) -> None:
+    good = kept(records(), "stck2")
+    beyond = replace(good[-1], n_tokens=40, pos_min=39, pos_max=39)
+    path = store(tmp_path, "stck2", (*good, beyond))
+    with plan_of(path) as plan:
+        assert written(plan)[".ckpt"] == listed("stck2", good, state())
+        assert [step.action for step in plan.steps] == ["drop-checkpoints"]
+
+
+def test_a_server_that_reads_no_lists(tmp_path: Path) -> None:
+    path = store(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    with plan_of(path, "b10229") as plan:
+        assert written(plan) == {"": state()}
+        assert [step.action for step in plan.steps] == ["drop-checkpoints"]
+        assert "3 checkpoints" in plan.steps[0].changes
+
+
+@pytest.mark.parametrize("family", ["pkcl1", "llcp2", "lsckpt2", "bkcp1"])
+def test_a_cut_list_beside_a_state_for_a_server_that_appends(tmp_path: Path, family: str) -> None:
+    held = kept(records(), family)
+    path = store(tmp_path, family, held, 4)
+    companion = path.with_name(path.name + SUFFIX[family])
+    companion.write_bytes(companion.read_bytes()[:-1])
+    (tmp_path / "new").mkdir()
+    with plan_of(path, "b11549") as plan:
+        appended = listed("sckp1", kept(held[:-1], "sckp1"), b"")
+        assert written(plan) == {"": state(4) + appended}
+    assert is_finished(path, tmp_path / "new", "b11549")
+
+
+# -- the state itself ------------------------------------------------------------------------------
+
+
+def plain() -> bytes:
+    """A state of plain attention."""
+    rows = (Row(F16, 16),) * 2
+    held = Memory({"attn": Cache((cells_of(TOKENS),), k=rows, v=rows)}, DIALECTS[""])
+    return pack(Slot(2, TOKENS, held)).data
+
+
+def test_zeros_behind_the_end(tmp_path: Path) -> None:
+    path, whole = tmp_path / "slot.bin", plain()
+    path.write_bytes(whole + bytes(100))
+    with plan_of(path) as plan:
+        (step,) = plan.steps
+        assert (step.action, step.loss, step.confirm) == ("strip-trailing", None, False)
+        assert "100 zeros" in step.why
+        assert written(plan) == {"": whole}
+    with plan_of(path, skip=("strip-trailing",)) as plan:
+        assert not plan.steps
+        assert written(plan) == {"": whole + bytes(100)}
+
+
+def test_bytes_behind_the_end_that_nothing_explains(tmp_path: Path) -> None:
+    path = tmp_path / "slot.bin"
+    path.write_bytes(plain() + b"something")
+    with plan_of(path) as plan:
+        (step,) = plan.steps
+        assert (step.action, step.confirm) == ("strip-trailing", True)
+        assert step.loss
+        assert plan.unconfirmed
+
+
+def test_the_end_is_cut_and_a_checkpoint_is_whole(tmp_path: Path) -> None:
+    """What is left: the cells up to the newest checkpoint, and its memory in place of the end."""
+    held = kept(records(), "pkcl1")
+    path = store(tmp_path, "pkcl1", held)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    (tmp_path / "new").mkdir()
+    with plan_of(path) as plan:
+        (step,) = [step for step in plan.steps if step.action == "materialize"]
+        assert step.confirm
+        assert "the last 1 of 12 tokens" in (step.loss or "")
+        tokens = Tokens(TOKENS.ids[:11])
+        assert written(plan)[""] == pack(Slot(2, tokens, memory(11))).data
+        assert plan.whole
+    assert is_finished(path, tmp_path / "new")
+    path.with_name("slot.bin.ckpt").unlink()
+    with pytest.raises(Refused, match="slotscope tokens"), plan_of(path):
+        pass
+    path.write_bytes(whole[: len(whole) // 3])
+    with pytest.raises(Refused, match=r"slotscope tokens|not whole"), plan_of(path):
+        pass
+
+
+def test_the_copy_has_no_findings(tmp_path: Path) -> None:
+    path = store(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    with plan_of(path, to="sckp1") as plan:
+        carry_out(plan, tmp_path / "new.bin")
+    with examined(tmp_path / "new.bin") as report:
+        assert [one.usable for one in report.checkpoints] == [True, True, True]
