@@ -188,7 +188,7 @@ def bundle(path: str | Path) -> Bundle:
     subject = _file(path)
     if subject is None:
         raise Unreadable("no regular file of that name")
-    role, owner = _belongs_to(path)
+    role, owner = belongs_to(path)
     state = _file(owner) if owner is not None else None
     siblings = () if owner is None else _companions(owner)
     return Bundle(
@@ -208,7 +208,7 @@ def _companions(state: Path) -> tuple[Companion, ...]:
     return tuple(Companion(file, role, suffix) for file, role, suffix in found if file is not None)
 
 
-def _belongs_to(path: Path) -> tuple[Role | None, Path | None]:
+def belongs_to(path: Path) -> tuple[Role | None, Path | None]:
     """What a file of this name is for, and the state it would belong to."""
     for suffix in _BY_LENGTH:
         stem = path.name.removesuffix(suffix)

@@ -214,10 +214,10 @@ def target_of(
         if path is None:
             assumed.append("no model is named: what follows from it is not known")
         elif model is not None or "model" in words.values:
-            target = _with_model(target, stack, path)
+            target = with_model(target, stack, path)
         else:
             try:
-                target = _with_model(target, stack, path)
+                target = with_model(target, stack, path)
             except BadTarget as error:  # it is a file of the machine that the server runs on
                 notes.append(f"the server's model cannot be read here: {error}")
                 target = replace(target, model_name=_name(str(path)))
@@ -228,7 +228,12 @@ def _name(path: str) -> str:
     return (PureWindowsPath(path) if "\\" in path else PurePosixPath(path)).name
 
 
-def _with_model(target: Target, stack: ExitStack, path: Path) -> Target:
+def with_model(target: Target, stack: ExitStack, path: Path) -> Target:
+    """The server with the model at `path`, which stays open as long as the stack.
+
+    Raises:
+        BadTarget: if it cannot be read.
+    """
     from inspector.geometry import memory_of
     from inspector.gguf import Unusable, read_model
 

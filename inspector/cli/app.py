@@ -10,6 +10,7 @@ from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
 from inspector.cli.repair import repair
+from inspector.cli.scan import ScanCommand, scan
 from inspector.cli.tokens import tokens
 from inspector.cli.usage import Commands
 
@@ -43,6 +44,7 @@ def _root(
 
 app.command(cls=InspectCommand)(inspect)
 app.command()(check)
+app.command(cls=ScanCommand)(scan)
 app.command()(repair)
 app.command()(tokens)
 app.command()(geometry)

@@ -10,3 +10,5 @@ USAGE = 2
 """Wrong usage, or a file that cannot be read at all."""
 CRASH = 70
 """Our own bug."""
+INTERRUPTED = 130
+"""Ended by Ctrl-C, with what was done until then."""

@@ -1,0 +1,313 @@
+"""`slotscope scan`: many files at a glance."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand
+
+from inspector.cli.exits import CRASH, FINDINGS, INTERRUPTED, SOUND, USAGE
+from inspector.cli.output import complain, document, show, width
+
+if TYPE_CHECKING:
+    from inspector.choice import Value
+    from inspector.cli.bar import Bar
+    from inspector.ledger import Ledger, Totals
+    from inspector.scan import Job, Row
+    from inspector.target import Target
+    from inspector.watch import Watch
+
+_AT_ONCE = 64
+"""Lines that are printed together, unless they come slowly."""
+_SLOWLY = 0.2
+"""Seconds."""
+_POLL = 1.0
+"""Seconds between two looks at folders that are watched."""
+
+
+class ScanCommand(TyperCommand):
+    """`--json` may be followed by the word `lines`, which is what it prints."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take that word away."""
+        pairs = zip(args, ["", *args], strict=False)
+        return super().parse_args(ctx, [a for a, before in pairs if (before, a) != _JSON_LINES])
+
+
+_JSON_LINES = ("--json", "lines")
+
+
+def scan(
+    paths: list[str] = typer.Argument(..., metavar="PATH", help="Folders, files."),
+    command: str | None = typer.Option(
+        None,
+        "--for",
+        metavar="COMMAND",
+        help='The server that will load them, as in "llama-server -m M.gguf -c 8192 -np 4".',
+    ),
+    build: str | None = typer.Option(
+        None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
+    ),
+    model: Path | None = typer.Option(
+        None, metavar="GGUF", help="Its model, in place of the one in --for."
+    ),
+    url: str | None = typer.Option(
+        None, metavar="URL", help="Ask the running server at this address what it is."
+    ),
+    filter_: list[str] = typer.Option(
+        [],
+        "--filter",
+        metavar="TERM",
+        help="Show only what fits: restore=refuses, worst>=warning, size>1G, age>30d, tokens<100, "
+        "finding=file.truncated, path~old …; repeatable, all must fit.",
+    ),
+    sort: str | None = typer.Option(
+        None,
+        metavar="FIELD",
+        help="Sort by size, age, tokens, restore, worst …; -size: largest first.",
+    ),
+    json: bool = typer.Option(False, "--json", help="Print JSON, one document a line."),
+    csv: Path | None = typer.Option(None, metavar="FILE", help="Write a table too, as CSV."),
+    watch: bool = typer.Option(
+        False, "--watch", help="Go on, and report files again as they change; Ctrl-C ends it."
+    ),
+    workers: int = typer.Option(
+        0, min=0, max=1024, metavar="N", help="Processes; 0 for one on every core."
+    ),
+    fail_on: str = typer.Option(
+        "error",
+        metavar="SEVERITY",
+        help="Exit 1 if a line that is shown has a finding from this severity on: error, warning, "
+        "note or never. A restore that is refused or kills the server exits 1 unless it is never.",
+    ),
+) -> None:
+    """Say of every state below PATH what it is, whether it restores, and what is wrong with it.
+
+    Companions are part of the line of their state. What lies about without a state, and states
+    that are equal or begin alike, follow at the end.
+    """
+    from inspector.choice import BadChoice, condition, sort_key
+    from inspector.findings import Severity
+    from inspector.target import BadTarget, target_of
+
+    if fail_on not in (*Severity, "never"):
+        raise typer.BadParameter(
+            f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on"
+        )
+    try:
+        conditions = [condition(term) for term in filter_]
+    except BadChoice as error:
+        raise typer.BadParameter(str(error), param_hint="--filter") from error
+    try:
+        order = sort_key(sort) if sort is not None else None
+    except BadChoice as error:
+        raise typer.BadParameter(str(error), param_hint="--sort") from error
+    if watch and order is not None:
+        raise typer.BadParameter("lines come as files change", param_hint="--sort, --watch")
+    limit = Severity(fail_on).rank if fail_on != "never" else -1
+    try:
+        with ExitStack() as stack:
+            target = stack.enter_context(target_of(command, build, model, url=url))
+            table = stack.enter_context(_table(csv))
+            folder = f"{paths[0].rstrip('/')}/" if len(paths) == 1 else ""
+            printer = _Printer(conditions, limit, table, folder, as_json=json)
+            code = _scanned(paths, target, printer, order, workers, watch=watch)
+    except BadTarget as error:
+        complain(str(error))
+        code = USAGE
+    raise typer.Exit(code)
+
+
+class _Printer:
+    """Where rows go.
+
+    Args:
+        conditions: what a row must be to be shown.
+        limit: the rank of the severity from which on the exit code is 1; -1 for none.
+        table: takes rows as well.
+        folder: that all paths begin with, empty for none.
+        as_json: whether lines are documents.
+    """
+
+    def __init__(
+        self,
+        conditions: list[Callable[[Row], bool]],
+        limit: int,
+        table: Callable[[Row], None],
+        folder: str,
+        *,
+        as_json: bool,
+    ) -> None:
+        self._conditions = conditions
+        self._folder = folder
+        self._limit = limit
+        self._table = table
+        self._as_json = as_json
+        self._waiting: list[Row] = []
+        self._flushed = 0.0
+        self._lines: Any = None
+        self.shown = 0
+        self.code = SOUND
+
+    def wants(self, row: Row) -> bool:
+        """Whether a row has a line, and is to be shown."""
+        return row.listed and all(holds(row) for holds in self._conditions)
+
+    def add(self, row: Row, bar: Bar) -> None:
+        """Print a row, soon."""
+        self.shown += 1
+        self.code = max(self.code, _code(row, self._limit))
+        self._table(row)
+        self._waiting.append(row)
+        if len(self._waiting) >= _AT_ONCE or time.monotonic() - self._flushed > _SLOWLY:
+            self.flush(bar)
+
+    def flush(self, bar: Bar) -> None:
+        """Print what waits."""
+        waiting, self._waiting, self._flushed = self._waiting, [], time.monotonic()
+        if not waiting:
+            return
+        bar.clear()
+        if self._as_json:
+            from json import dumps
+
+            from inspector.render.scan_json import line
+
+            document("\n".join(dumps(line(row)) for row in waiting))
+            return
+        if self._lines is None:
+            from inspector.render.scan import Lines
+
+            self._lines = Lines(width(), self._folder)
+            show([self._lines.head()])
+        show(self._lines.of(row) for row in waiting)
+
+    def end(self, book: Ledger, totals: Totals, target: Target, *, interrupted: bool) -> None:
+        """Print what is said of all."""
+        if self._as_json:
+            from json import dumps
+
+            from inspector.render.scan_json import group_line, line, totals_line
+
+            for row in book.apart():
+                document(dumps(line(row)))
+            for group in book.groups():
+                document(dumps(group_line(group)))
+            document(dumps(totals_line(totals, target, interrupted=interrupted)))
+            return
+        from inspector.render import scan as page
+        from inspector.render.verdict import server_name
+
+        show(page.apart(book.apart(), self._folder))
+        show(page.groups(book.groups(), self._folder))
+        show(page.totals(totals, self.shown, server_name(target), target.assumed))
+
+
+def _code(row: Row, limit: int) -> int:
+    """The exit code for one row."""
+    if row.bug:
+        return CRASH
+    if row.problem:
+        return USAGE if row.named else SOUND if limit < 0 else FINDINGS
+    if limit < 0:
+        return SOUND
+    from inspector.findings import Severity
+
+    bad = row.restore in ("refuses", "aborts")
+    bad = bad or (row.worst != "" and Severity(row.worst).rank <= limit)
+    return FINDINGS if bad else SOUND
+
+
+def _scanned(
+    paths: list[str],
+    target: Target,
+    printer: _Printer,
+    order: tuple[Callable[[Row], Value], bool] | None,
+    n_workers: int,
+    *,
+    watch: bool,
+) -> int:
+    from inspector.cli.bar import Bar
+    from inspector.fleet import rows
+    from inspector.folder import items
+    from inspector.ledger import Totals, ledger
+    from inspector.scan import Kind, job_for
+    from inspector.watch import Watch
+
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    bar = Bar(sum(1 for _ in items(paths)) if on_terminal and not watch else None)
+    job, totals, interrupted = job_for(target), Totals(), False
+    watched = Watch(paths) if watch else None
+    with ledger() as book:
+        try:
+            for row in rows(items(paths), job, n_workers or None):
+                totals.add(row)
+                book.note(row)
+                if printer.wants(row):
+                    if order is None:
+                        printer.add(row, bar)
+                    else:
+                        book.keep(row, order[0](row))
+                elif row.kind in (Kind.ORPHAN, Kind.LEFTOVER):
+                    book.set_apart(row)
+                if on_terminal:
+                    bar.at(totals.files)
+        except KeyboardInterrupt:
+            interrupted = True
+        bar.clear()
+        if order is not None:
+            for row in book.ordered(descending=order[1]):
+                printer.add(row, bar)
+        printer.flush(bar)
+        printer.end(book, totals, target, interrupted=interrupted)
+    if watched is not None and not interrupted:
+        _follow(watched, job, printer, bar)
+    elif interrupted:
+        complain(f"interrupted: {totals.files:,} files were looked at")
+        return INTERRUPTED
+    return printer.code
+
+
+def _follow(watched: Watch, job: Job, printer: _Printer, bar: Bar) -> None:
+    """Report files again as they change, until Ctrl-C."""
+    from inspector.scan import Kind, Row, rows_of
+
+    try:
+        while True:
+            time.sleep(_POLL)
+            changes = watched.look()
+            for path in changes.gone:
+                printer.add(Row(path, Kind.FAILED, problem="gone"), bar)
+            for item in changes.settled:
+                for row in rows_of([item], job):
+                    if printer.wants(row):
+                        printer.add(row, bar)
+            printer.flush(bar)
+    except KeyboardInterrupt:
+        bar.clear()
+
+
+@contextmanager
+def _table(csv: Path | None) -> Iterator[Callable[[Row], None]]:
+    """What writes rows to the tables that are asked for."""
+    if csv is None:
+        yield lambda row: None
+        return
+    from csv import DictWriter
+
+    from inspector.render.scan_json import COLUMNS, record
+
+    try:
+        with csv.open("x", newline="", encoding="utf-8", errors="backslashreplace") as out:
+            writer = DictWriter(out, COLUMNS)
+            writer.writeheader()
+            yield lambda row: writer.writerow(record(row))
+    except OSError as error:
+        complain(f"{csv}: {error.strerror}")
+        raise typer.Exit(USAGE) from error

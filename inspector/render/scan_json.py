@@ -1,0 +1,126 @@
+"""A scan as JSON lines, and as columns of a table, under a versioned schema."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from inspector.scan import Kind, Row
+
+if TYPE_CHECKING:
+    from inspector.ledger import Group, Totals
+    from inspector.target import Target
+
+SCHEMA = "slotscope.scan/1"
+
+
+def line(row: Row) -> dict[str, Any]:
+    """The line of one file."""
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": str(row.kind),
+        "path": row.path,
+        "file": {"name": row.name, "bytes": row.size, "mtime_ns": row.mtime_ns},
+    }
+    if row.problem:
+        found["problem"] = row.problem
+        return found
+    return found | {
+        "identity": {
+            "verdict": row.verdict or None,
+            "format": row.format,
+            "version": row.version,
+            "writer": row.writer,
+            "layout": row.layout,
+            "builds": {"from": row.since, "to": row.until},
+        },
+        "memory": row.memory or None,
+        "tokens": {"count": row.n_tokens, "digest": row.tokens or None},
+        "contents": row.contents or None,
+        "checkpoints": {"usable": row.n_checkpoints, "count": row.n_listed},
+        "companions": {"names": list(row.companions), "bytes": row.companion_bytes},
+        "restore": {
+            "outcome": row.restore or None,
+            "reason": row.reason,
+            "message": row.message,
+        },
+        "reuse": {"case": "append", "reused": row.reused},
+        "model": row.model or None,
+        "worst": row.worst or None,
+        "findings": [asdict(one) for one in row.findings],
+        "bytes_read": row.bytes_read,
+    }
+
+
+def group_line(group: Group) -> dict[str, Any]:
+    """The line of states that have something in common."""
+    return {
+        "schema": SCHEMA,
+        "kind": "group",
+        "shared": group.shared,
+        "n_tokens": group.n_tokens,
+        "files": group.n_files,
+        "closer": group.n_closer,
+        "bytes": group.bytes,
+        "paths": list(group.paths),
+    }
+
+
+def totals_line(totals: Totals, target: Target, *, interrupted: bool) -> dict[str, Any]:
+    """The last line."""
+    return {
+        "schema": SCHEMA,
+        "kind": "totals",
+        "complete": not interrupted,
+        "target": {
+            "server": target.build.server,
+            "build": target.build.label,
+            "model": target.model_name,
+            "assumed": list(target.assumed),
+            "notes": list(target.notes),
+        },
+        "files": totals.files,
+        "states": totals.states,
+        "bytes": totals.bytes,
+        "kinds": dict(totals.by_kind),
+        "restore": dict(totals.by_restore),
+        "worst": dict(totals.by_worst),
+        "bytes_read": totals.bytes_read,
+    }
+
+
+def record(row: Row) -> dict[str, Any]:
+    """The row of one file in a table."""
+    worst = row.findings[0] if row.findings else None
+    return {
+        "path": row.path,
+        "kind": str(row.kind),
+        "bytes": row.size,
+        "mtime_ns": row.mtime_ns,
+        "identity": row.verdict,
+        "format": row.format,
+        "version": row.version,
+        "writer": row.writer,
+        "layout": row.layout,
+        "builds_from": row.since,
+        "builds_to": row.until,
+        "memory": row.memory,
+        "tokens": row.n_tokens,
+        "tokens_digest": row.tokens,
+        "checkpoints_usable": row.n_checkpoints,
+        "checkpoints": row.n_listed,
+        "companions": len(row.companions),
+        "companion_bytes": row.companion_bytes,
+        "restore": row.restore,
+        "restore_reason": row.reason,
+        "reused_append": row.reused,
+        "model": row.model,
+        "worst": row.worst,
+        "worst_finding": worst.code if worst is not None else None,
+        "findings": " ".join(found.code for found in row.findings),
+        "problem": row.problem,
+    }
+
+
+COLUMNS = tuple(record(Row("", Kind.OTHER)))
+"""Of a table."""

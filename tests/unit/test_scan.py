@@ -1,0 +1,399 @@
+"""Scans: what every file is among others, in what order, how they end, and what is said at last."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from inspector import fleet
+from inspector.choice import BadChoice, condition, sort_key
+from inspector.cli.app import app
+from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
+from inspector.folder import items
+from inspector.ledger import Totals, ledger
+from inspector.render.scan import Lines, size
+from inspector.scan import Found, Item, Job, Kind, Row, job_for, row_of, rows_of
+from inspector.target import target_of
+from inspector.watch import Watch
+from tests.support.writer import DIALECTS, F16, Cache, Memory, Slot, Tokens, cells_of, pack
+from tests.support.writer import Row as Stored
+
+ROOT = Path(__file__).resolve().parents[2]
+INTACT = ROOT / "samples/intact"
+CHECKPOINTED = INTACT / "ggsq4.hybrid.xyt--qwen35-b11549-checkpoints.slot"
+MODEL = ROOT / "tests/oracle/models/qwen35.gguf"
+
+
+def save(path: Path, tokens: Sequence[int], rows: int = 16) -> Path:
+    """A small save of version 2, which b10229 restores."""
+    made = Tokens(tuple(tokens))
+    stored = (Stored(F16, rows),) * 2
+    memory = Memory({"attn": Cache((cells_of(made),), k=stored, v=stored)}, DIALECTS[""])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pack(Slot(2, made, memory)).data)
+    return path
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    with target_of(None, "b10229") as target:
+        yield job_for(target)
+
+
+def scanned(*words: object) -> Result:
+    return CliRunner().invoke(app, ["scan", *map(str, words)])
+
+
+def documents(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def kinds(folder: Path, job: Job) -> dict[str, Kind]:
+    return {
+        str(Path(row.path).relative_to(folder)): row.kind
+        for row in fleet.rows(items([str(folder)]), job, 1)
+    }
+
+
+# -- one file --------------------------------------------------------------------------------------
+
+
+def test_what_files_are_among_others(tmp_path: Path, job: Job) -> None:
+    save(tmp_path / "a.bin", range(1, 20))
+    save(tmp_path / "named.ckpt", range(1, 5))
+    save(tmp_path / "named", range(1, 6))
+    save(tmp_path / "b/later.bin.tmp", range(1, 5))
+    for name in ("a.bin.ckpt", "lost.bin.ckpt"):
+        shutil.copyfile(next(INTACT.glob("*--with-pkcl1.slot.ckpt")), tmp_path / name)
+    (tmp_path / "a.bin.slotscope.json").write_text("{}")
+    (tmp_path / "lost.bin.slotscope.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("words: äöü\n")
+    (tmp_path / "zeros.bin").write_bytes(bytes(5000))
+    (tmp_path / "empty.bin").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    shutil.copyfile(ROOT / "samples/models/llama.gguf", tmp_path / "model.gguf")
+    assert kinds(tmp_path, job) == {
+        "a.bin": Kind.STATE,
+        "a.bin.ckpt": Kind.COMPANION,
+        "a.bin.slotscope.json": Kind.COMPANION,
+        "b/later.bin.tmp": Kind.LEFTOVER,
+        "empty.bin": Kind.UNKNOWN,
+        "link": Kind.FAILED,
+        "lost.bin.ckpt": Kind.ORPHAN,
+        "lost.bin.slotscope.json": Kind.ORPHAN,
+        "model.gguf": Kind.MODEL,
+        "named": Kind.STATE,
+        "named.ckpt": Kind.STATE,
+        "notes.txt": Kind.OTHER,
+        "zeros.bin": Kind.UNKNOWN,
+    }
+
+
+def test_a_row_says_what_check_says() -> None:
+    with target_of(f"llama-server -m {MODEL} -c 512 -np 1 -fa on") as target:
+        (row,) = rows_of([Item(str(CHECKPOINTED))], job_for(target))
+        assert row == row_of(Item(str(CHECKPOINTED)), target)
+    assert (row.format, row.version, row.memory, row.since) == ("ggsq", 4, "hybrid", "b11435")
+    assert (row.n_tokens, row.n_checkpoints, row.n_listed) == (27, 1, 1)
+    assert (row.restore, row.reused, row.model) == ("accepts", 27, "matches")
+    assert row.prefixes
+    assert row.prefixes[0][0] == 16
+
+
+def test_a_bug_of_ours_is_one_line(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("pos")
+
+    monkeypatch.setattr("inspector.scan.report_of", broken)
+    (row,) = rows_of([Item(str(CHECKPOINTED))], job)
+    assert row.bug
+    assert row.problem == "KeyError: 'pos'"
+
+
+# -- many files ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty saves, in two folders."""
+    made = tmp_path_factory.mktemp("saves")
+    for n in range(40):
+        save(made / f"{n % 2}/{n:03}.bin", range(1 + n, 10 + 2 * n))
+    return made
+
+
+def killing(items: Sequence[Item], job: Job) -> list[Row]:
+    """What a process does that dies of one file."""
+    if any(item.path.endswith("007.bin") for item in items):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rows_of(items, job)
+
+
+def test_processes_give_the_same_rows_in_the_same_order(folder: Path, job: Job) -> None:
+    listed = list(items([str(folder)]))
+    assert [item.path for item in listed] == sorted(item.path for item in listed)
+    assert list(fleet.rows(listed, job, 2)) == rows_of(listed, job)
+
+
+def test_a_killed_process_costs_no_other_file(
+    folder: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "rows_of", killing)
+    listed = list(items([str(folder)]))
+    found = list(fleet.rows(listed, job, 2))
+    assert [row.path for row in found] == [item.path for item in listed]
+    (lost,) = [row for row in found if row.kind is Kind.FAILED]
+    assert lost.path.endswith("007.bin")
+    assert "killed" in lost.problem
+
+
+def test_ctrl_c_ends_with_what_is_done(tmp_path: Path) -> None:
+    """A file that can never be read to its end keeps the scan busy until then."""
+    save(tmp_path / "a.bin", range(1, 20))
+    code = (
+        "import inspector.fleet as fleet, inspector.cli as cli, time\n"
+        "rows = fleet.rows\n"
+        "def slow(*words):\n"
+        "    yield from rows(*words)\n"
+        "    print('now', flush=True)\n"
+        "    time.sleep(60)\n"
+        "fleet.rows = slow\n"
+        "cli.main()\n"
+    )
+    words = (sys.executable, "-c", code, "scan", str(tmp_path), "--build", "b10229", "--json")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        lines = [run.stdout.readline(), run.stdout.readline()]
+        run.send_signal(signal.SIGINT)
+        rest, complaint = run.communicate(timeout=60)
+    assert run.returncode == INTERRUPTED
+    (state, totals) = (json.loads(line) for line in [*lines, *rest.splitlines()] if line != "now\n")
+    assert state["kind"] == "state"
+    assert (totals["kind"], totals["complete"], totals["states"]) == ("totals", False, 1)
+    assert complaint == "slotscope: interrupted: 1 files were looked at\n"
+
+
+# -- what is said at the end -----------------------------------------------------------------------
+
+
+def test_states_that_have_something_in_common(tmp_path: Path, job: Job) -> None:
+    long = list(range(1000, 1100))
+    save(tmp_path / "a.bin", long)
+    save(tmp_path / "equal.bin", long)
+    save(tmp_path / "other rows.bin", long, rows=32)
+    save(tmp_path / "earlier.bin", long[:40])
+    save(tmp_path / "branch.bin", [*long[:70], *range(50)])
+    save(tmp_path / "stranger.bin", range(1, 100))
+    with ledger() as book:
+        for row in fleet.rows(items([str(tmp_path)]), job, 1):
+            book.note(row)
+        found = [
+            (one.shared, one.n_tokens, [Path(path).stem for path in one.paths], one.n_closer)
+            for one in book.groups()
+        ]
+    assert found == [
+        ("contents", 100, ["a", "equal"], 0),
+        ("tokens", 100, ["a", "equal", "other rows"], 0),
+        ("prefix", 64, ["a", "branch"], 0),
+        ("prefix", 32, ["earlier"], 2),
+    ]
+
+
+def test_rows_are_kept_in_order() -> None:
+    with ledger() as book:
+        for name, key in (("a", 2.0), ("b", None), ("c", 3.0), ("d", 2.0)):
+            book.note(Row(name, Kind.STATE))
+            book.keep(Row(name, Kind.STATE), key)
+        assert [row.path for row in book.ordered(descending=False)] == ["a", "d", "c", "b"]
+        assert [row.path for row in book.ordered(descending=True)] == ["c", "a", "d", "b"]
+
+
+def test_names_that_are_no_text(tmp_path: Path, job: Job) -> None:
+    save(tmp_path / "a.bin", range(1, 20))
+    for name in (b"\xff.bin", b"\xff\n.bin"):
+        (tmp_path / os.fsdecode(name)).write_bytes((tmp_path / "a.bin").read_bytes())
+    result = scanned(tmp_path, "--build", "b10229")
+    assert result.exit_code == SOUND
+    assert r"\xff\n.bin" in result.stdout
+    assert len(documents(scanned(tmp_path, "--json", "lines"))) == 5
+
+
+def test_totals() -> None:
+    totals = Totals()
+    for row in (
+        Row("a", Kind.STATE, 100, restore="accepts", companion_bytes=20),
+        Row("b", Kind.STATE, 1, restore="refuses", findings=(Found("error", "a.b", ""),)),
+        Row("c", Kind.FAILED, problem="gone"),
+        Row("d", Kind.COMPANION, 20),
+    ):
+        totals.add(row)
+    assert (totals.files, totals.states, totals.bytes) == (4, 2, 121)
+    assert totals.by_restore == {"accepts": 1, "refuses": 1}
+    assert totals.by_worst == {"sound": 1, "error": 2}
+
+
+# -- filters and orders ----------------------------------------------------------------------------
+
+ROW = Row(
+    "folder/a.bin",
+    Kind.STATE,
+    size=3 << 20,
+    mtime_ns=0,
+    n_tokens=300,
+    restore="refuses",
+    findings=(Found("warning", "sidecar.stale", ""), Found("note", "file.symlink", "")),
+)
+
+
+@pytest.mark.parametrize(
+    ("term", "holds"),
+    [
+        ("restore=refuses", True),
+        ("verdict = refuses", True),
+        ("restore!=refuses", False),
+        ("size>2M", True),
+        ("size>=3MiB", True),
+        ("size<3.5 mb", True),
+        ("age>30d", True),
+        ("tokens=300", True),
+        ("reused>0", False),
+        ("worst=warning", True),
+        ("worst>=note", True),
+        ("worst>=error", False),
+        ("finding=sidecar.stale", True),
+        ("finding!=sidecar.stale", False),
+        ("finding~symlink", True),
+        ("path~FOLDER", True),
+        ("name=a.bin", True),
+        ("model=none", True),
+    ],
+)
+def test_filter(term: str, holds: bool) -> None:
+    assert condition(term)(ROW) is holds
+
+
+@pytest.mark.parametrize(
+    "term", ["", "size", "size>big", "colour=red", "restore>refuses", "age>3y", "worst>bad"]
+)
+def test_filters_that_cannot_be(term: str) -> None:
+    with pytest.raises(BadChoice):
+        condition(term)
+    result = scanned(".", "--filter", term)
+    assert result.exit_code == USAGE
+    assert result.stderr.count("\n") == 1
+
+
+def test_orders() -> None:
+    sound = Row("b", Kind.STATE)
+    key, descending = sort_key("-worst")
+    assert key(ROW) < key(sound)  # type: ignore[operator]
+    assert descending
+    assert sort_key("size")[0](ROW) == 3 << 20
+    with pytest.raises(BadChoice):
+        sort_key("colour")
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_lines_are_documents(folder: Path) -> None:
+    result = scanned(folder, "--build", "b10229", "--json", "--workers", "1")
+    assert result.exit_code == SOUND
+    *lines, totals = documents(result)
+    states = [line for line in lines if line["kind"] == "state"]
+    assert {line["schema"] for line in (*lines, totals)} == {"slotscope.scan/1"}
+    assert len(states) == 40
+    assert all(line["restore"]["outcome"] == "accepts" for line in states)
+    assert totals["restore"] == {"accepts": 40}
+
+
+def test_lines_are_as_wide_as_the_page(folder: Path) -> None:
+    row = replace(ROW, path="folder/" + "名前" * 30, format="ggsq", version=2)
+    for width in (80, 90, 100, 120, 140, 200):
+        lines = Lines(width, "folder/")
+        assert lines.head().cell_len <= width
+        assert lines.of(row).cell_len <= width
+        assert lines.of(Row("a", Kind.FAILED, problem="no " * 99)).cell_len <= width
+    assert [size(n) for n in (0, 999, 1024, 10_000, 1 << 20, 8 << 30)] == [
+        "0",
+        "999",
+        "1.0 K",
+        "9.8 K",
+        "1.0 M",
+        "8.0 G",
+    ]
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    assert scanned(tmp_path / "nothing").exit_code == USAGE
+    assert scanned(tmp_path).exit_code == SOUND
+    save(tmp_path / "a.bin", range(1, 20))
+    assert scanned(tmp_path, "--build", "b10229").exit_code == SOUND
+    assert scanned(tmp_path, "--build", "b11549").exit_code == FINDINGS
+    assert scanned(tmp_path, "--build", "b11549", "--fail-on", "never").exit_code == SOUND
+    assert scanned(tmp_path, "--filter", "restore=accepts").exit_code == SOUND
+    assert scanned(tmp_path, "--build", "b0").exit_code == USAGE
+    assert scanned(tmp_path, "--fail-on", "bad").exit_code == USAGE
+
+
+def test_a_table(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    words = (folder, "--build", "b10229", "--sort", "-tokens", "--csv", table, "--workers", "1")
+    assert scanned(*words).exit_code == SOUND
+    with table.open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert len(read) == 40
+    assert read[0]["tokens"] == "48"
+    again = scanned(*words)
+    assert again.exit_code == USAGE
+    assert "exists" in again.stderr
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def test_changes_are_told_once_they_have_settled(tmp_path: Path) -> None:
+    first = save(tmp_path / "a.bin", range(1, 20))
+    watch = Watch([str(tmp_path)])
+    assert watch.look().settled == ()
+    second = save(tmp_path / "b.bin", range(1, 20))
+    assert watch.look().settled == ()
+    assert [item.path for item in watch.look().settled] == [str(second)]
+    assert watch.look().settled == ()
+    (tmp_path / "a.bin.ckpt").write_bytes(b"LCKP")
+    watch.look()
+    assert [item.path for item in watch.look().settled] == [str(first)]
+    second.unlink()
+    assert watch.look().gone == (str(second),)
+    assert watch.look().gone == ()
+
+
+def test_watching(tmp_path: Path) -> None:
+    save(tmp_path / "a.bin", range(1, 20))
+    main = "from inspector.cli import main; main()"
+    words = (sys.executable, "-c", main, "scan", str(tmp_path), "--watch", "--json")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        kinds = [json.loads(run.stdout.readline())["kind"] for _ in range(2)]
+        save(tmp_path / "b.bin", range(1, 20))
+        line = json.loads(run.stdout.readline())
+        (tmp_path / "b.bin").unlink()
+        gone = json.loads(run.stdout.readline())
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+    assert kinds == ["state", "totals"]
+    assert line["file"]["name"] == gone["file"]["name"] == "b.bin"
+    assert gone["problem"] == "gone"
+    assert run.returncode in (SOUND, FINDINGS)
