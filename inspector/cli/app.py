@@ -6,6 +6,7 @@ import typer
 
 from inspector.cli.check import check
 from inspector.cli.explain import explain
+from inspector.cli.fuzz import fuzz
 from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
@@ -48,5 +49,6 @@ app.command(cls=ScanCommand)(scan)
 app.command()(repair)
 app.command()(tokens)
 app.command()(geometry)
+app.add_typer(fuzz)
 app.command()(layouts)
 app.command()(explain)

@@ -1,0 +1,212 @@
+"""Small valid files of every layout, over all that options change in their bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
+
+from formats.layout import Layout
+from formats.layouts import by_id
+from inspector.fuzzing.case import OPTIONS, TYPE_BY_NAME, Case
+from inspector.fuzzing.policy import Server
+from inspector.fuzzing.writer import Field, write
+
+TWINS: dict[str, tuple[str, str]] = {
+    "ggsn1.hparams-b1041": (
+        "ggsn1.hparams-b1289",
+        "structs of equal size, with layers, heads and widths at the same places",
+    ),
+    "ggsn1.hparams-b899": (
+        "ggsn1.hparams-b1289",
+        "structs of equal size, with layers, heads and widths at the same places",
+    ),
+    "ggsn1.hparams-b888": (
+        "ggsn1.hparams-b1012",
+        "structs of equal size, with layers, heads and widths at the same places",
+    ),
+}
+"""Layout -> another that its files are recognised as, since no byte tells them apart; and why."""
+
+BESIDE: tuple[tuple[str, str, str], ...] = (
+    ("pkcl1", ".ckpt", "ggsq2.hybrid"),
+    ("pkcl2", ".ckpt", "ggsq2.hybrid"),
+    ("llcp1", ".checkpoints", "ggsq2.hybrid"),
+    ("llcp2", ".checkpoints", "ggsq2.hybrid"),
+    ("lsckpt2", ".ckpt", "ggsq2.hybrid"),
+    ("stck2", ".ckpt", "ggsq2.hybrid"),
+    ("bkcp1", ".ckpt", "ggsq3.hybrid"),
+    ("slck1", ".ckpt", "ggsq2.hybrid"),
+    ("ik-checkpoints3", ".checkpoints", "ik3"),
+    ("ik-checkpoints4", ".checkpoints", "ik4"),
+)
+"""Family of a sidecar, what its name adds to that of the state, the layout of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A valid file, and what its writer put beside it.
+
+    Attributes:
+        name: of the file.
+        case: what it was to be.
+        data: its bytes.
+        fields: where each field lies.
+        companions: what the name adds -> the bytes of a companion.
+    """
+
+    name: str
+    case: Case
+    data: bytes
+    fields: tuple[Field, ...]
+    companions: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def generated(case: Case, name: str = "") -> Generated:
+    """The file of a case; the same case gives the same bytes."""
+    written = write(case.layout, Server(case))
+    return Generated(name, case, written.data, written.fields)
+
+
+def with_sidecar(case: Case, family: str, suffix: str, name: str = "") -> Generated:
+    """The same with a checkpoint sidecar of that family beside it."""
+    state = generated(case, name)
+    layout = by_id(family)
+    assert layout is not None
+    server = Server(case)
+    companion = replace(case, layout=layout, ids=server.ids, options={"records": 2})
+    memory = case.layout.memory
+    data = write(layout, Server(companion, beside=state.data, memory=memory)).data
+    companions = {suffix: data}
+    if family == "stck2" and (marker := by_id("stck-gen")) is not None:
+        companions[".gen"] = write(marker, Server(replace(companion, layout=marker))).data
+    if family.startswith("ik-"):
+        companions[".tokens.json"] = _tokens_of_ik(server.ids)
+    return replace(state, companions=companions)
+
+
+def _tokens_of_ik(ids: Sequence[int]) -> bytes:
+    document = {
+        "has_mtmd": False,
+        "map_idx_to_media": [],
+        "tokens": list(ids),
+        "magic": 1819112310,
+        "version": 1,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def asked(layout: Layout) -> dict[str, tuple[object, ...]]:
+    """The options that files of this layout differ by, with all their values."""
+    seen: dict[str, None] = {}
+    for options in ({}, {"tokens": "packed", "records": 1, "suffix": "recurrent"}):
+        server = Server(Case(layout, options=options))
+        write(layout, server)
+        seen |= server.asked
+    found = {name: values for name, values in OPTIONS.items() if name in seen}
+    if (layout.version == 4 and layout.format == "ggsq") or "records" not in found:
+        return found
+    return found | {"records": tuple(n for n in OPTIONS["records"] if n is not None)}
+
+
+def cases(layout: Layout, seed: int = 0) -> Iterator[Case]:
+    """Cases of a layout, the smallest first: every pair of values of two options occurs in one."""
+    values = asked(layout)
+    yield _case(layout, seed, 0, {name: _SMALLEST.get(name, of[0]) for name, of in values.items()})
+    seen: list[dict[str, object]] = []
+    for options in _pairwise(values):
+        consistent = _consistent(options)
+        if consistent not in seen:
+            seen.append(consistent)
+            yield _case(layout, seed, len(seen), consistent)
+
+
+_SMALLEST: dict[str, object] = {
+    "types": "q4_0/f16",
+    "n_tokens": 7,
+    "n_layer": 1,
+    "outputs": 0,
+    "records": None,
+    "v_state": 2,
+}
+"""Values that make a file small."""
+
+
+def _case(layout: Layout, seed: int, index: int, options: dict[str, object]) -> Case:
+    return Case(layout, zlib.crc32(f"{seed}/{layout.id}/{index}".encode()), _consistent(options))
+
+
+def _consistent(options: Mapping[str, object]) -> dict[str, object]:
+    """The same with what no server does left out: transposed values are never quantized."""
+    k, _, v = str(options.get("types", "")).partition("/")
+    transposed = options.get("v_trans") or options.get("v_state") == 1
+    if transposed and v and TYPE_BY_NAME[v].block_elements > 1:
+        return {**options, "types": f"{k}/f16"}
+    return dict(options)
+
+
+def _pairwise(values: Mapping[str, tuple[object, ...]]) -> Iterator[dict[str, object]]:
+    """Choices in which every two values of two options meet at least once."""
+    names = list(values)
+    if len(names) < 2:
+        yield from ({name: value} for name in names for value in values[name])
+        return
+    open_pairs = {
+        (one, a, other, b): None
+        for one, other in combinations(names, 2)
+        for a, b in product(values[one], values[other])
+    }
+    while open_pairs:
+        one, a, other, b = next(iter(open_pairs))
+        chosen: dict[str, object] = {one: a, other: b}
+        for name in names:
+            if name not in chosen:
+                chosen[name] = max(
+                    values[name],
+                    key=lambda value, name=name: sum(  # type: ignore[misc]
+                        pair in open_pairs for pair in _pairs({**chosen, name: value}, names)
+                    ),
+                )
+        for pair in _pairs(chosen, names):
+            open_pairs.pop(pair, None)
+        yield {name: chosen[name] for name in names}
+
+
+def _pairs(
+    chosen: Mapping[str, object], names: Sequence[str]
+) -> Iterator[tuple[str, object, str, object]]:
+    for one, other in combinations([name for name in names if name in chosen], 2):
+        yield one, chosen[one], other, chosen[other]
+
+
+def corpus(layouts: Sequence[Layout], seed: int = 0) -> Iterator[Generated]:
+    """Files of these layouts: the smallest of each, states with sidecars, then all in turn."""
+    queues = [(layout, cases(layout, seed)) for layout in layouts]
+    for own, queue in queues:
+        yield generated(next(queue), _name(own, 0))
+    ids = [layout.id for layout in layouts]
+    for family, suffix, state in BESIDE:
+        if family in ids or state in ids:
+            layout = by_id(state)
+            assert layout is not None
+            case = Case(layout, zlib.crc32(f"{seed}/{family}".encode()), _BESIDE_OPTIONS)
+            yield with_sidecar(case, family, suffix, f"{state}--with-{family}.slot")
+    index = 0
+    while queues:
+        index += 1
+        left = []
+        for own, queue in queues:
+            if (another := next(queue, None)) is not None:
+                yield generated(another, _name(own, index))
+                left.append((own, queue))
+        queues = left
+
+
+_BESIDE_OPTIONS: dict[str, object] = {"suffix": "recurrent"}
+
+
+def _name(layout: Layout, index: int) -> str:
+    suffix = ".gguf" if layout.format == "gguf" else ".slot"
+    return f"{layout.id}--{index:03}{suffix}"

@@ -1,0 +1,87 @@
+"""What a log says of a failure, without what differs from run to run."""
+
+from __future__ import annotations
+
+import re
+
+LOG_BYTES = 1 << 16
+"""Kept of the end of a log, and as many of its beginning."""
+_LONGEST = 200
+
+_FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ (?:in )?(\S+)", re.MULTILINE)
+_PYTHON = re.compile(r'^  File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last)"
+_FRAMES = 3
+"""Innermost functions that tell failures apart."""
+_MACHINERY = re.compile(
+    r"^(?:__|abort$|raise$|gsignal$|ggml_abort|std::terminate|std::rethrow|__cxa|_Unwind|start_thread|clone)"
+)
+
+_FATAL = re.compile(
+    r"assert\w*\b.*(?:fail|false)|GGML_ASSERT|terminate called|what\(\):|panicked at|fatal|"
+    r"ERROR: \w*Sanitizer|runtime error:|abort|stack smashing|double free|corrupt",
+    re.IGNORECASE,
+)
+_CRASH = re.compile(
+    r"ERROR: \w*Sanitizer|: runtime error: |libFuzzer: deadly|panicked at |^panic: |"
+    r"Fatal Python error|GGML_ASSERT\(.*\) failed|terminate called after",
+    re.MULTILINE,
+)
+_MEMORY = re.compile(
+    r"bad_alloc|out of memory|Cannot allocate memory|MemoryError|memory allocation of \d+ bytes|"
+    r"allocation-size-too-big|failed to allocate|bad_array_new_length",
+    re.IGNORECASE,
+)
+_SAYS = re.compile(r"error|fail|invalid|refuse|cannot|unknown|mismatch|exceed|unexpected", re.I)
+
+_HEX, _NUMBER = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{8,}\b"), re.compile(r"\d+")
+_FOLDERS = re.compile(r"(?:/[^\s:'\"()]+)+/")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def out_of_memory(log: str) -> bool:
+    """Whether a log says that memory ran out."""
+    return bool(_MEMORY.search(log))
+
+
+def crashed(log: str) -> bool:
+    """Whether a log says that the program is broken, whatever its exit code."""
+    return bool(_CRASH.search(log))
+
+
+def gist_of(log: str, names: tuple[str, ...] = ()) -> str:
+    """What tells this failure from another: its stack, its assertion, or its first complaint.
+
+    Args:
+        log: what the loader printed.
+        names: of the file that was loaded, which are not part of it.
+    """
+    log = _COLOUR.sub("", log)
+    lines = [line for line in log.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    stack = _stack(log)
+    fatal = [line for line in lines if _FATAL.search(line)]
+    says = fatal[-1] if fatal else next((line for line in lines if _SAYS.search(line)), lines[-1])
+    if "terminate called" in says and says is not lines[-1]:
+        says = lines[lines.index(says) + 1]
+    if _TRACEBACK in log:
+        says = lines[-1]
+    return f"{_plain(says, names)}{stack}"[:_LONGEST]
+
+
+def _stack(log: str) -> str:
+    """The innermost functions, if the log has them."""
+    if (at := log.rfind(_TRACEBACK)) >= 0:
+        frames = _PYTHON.findall(log, at)
+        return f" at {frames[-1][1]}" if frames else ""
+    names = [name for name in _FRAME.findall(log) if not _MACHINERY.match(name)]
+    return f" at {' < '.join(names[:_FRAMES])}" if names else ""
+
+
+def _plain(line: str, names: tuple[str, ...]) -> str:
+    for name in sorted(names, key=len, reverse=True):
+        line = line.replace(name, "{}")
+    line = _FOLDERS.sub("", line)
+    line = _NUMBER.sub("#", _HEX.sub("#", line))
+    return " ".join(line.split())

@@ -1,0 +1,240 @@
+"""A loader under test: one file given to it, and what became of that."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Protocol
+
+from inspector.fuzzing.gist import LOG_BYTES, crashed, gist_of, out_of_memory
+
+PLACE = "{}"
+"""Stands for the file in a command."""
+
+_SHELLS_SIGNAL = 128
+"""Exit codes from here on are what shells make of a signal."""
+_OF_CRASHES = frozenset(
+    {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGTRAP}
+)
+_TICK = 0.05
+"""Seconds between two looks at a process that says nothing."""
+
+
+class Outcome(StrEnum):
+    """What a loader made of a file."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    CRASH = "crash"
+    HANG = "hang"
+    MEMORY = "out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a loader may use for one file.
+
+    Attributes:
+        seconds: on the clock.
+        cpu_seconds: of processors, where it is a process of its own.
+        memory_bytes: of address space.
+    """
+
+    seconds: float = 10.0
+    cpu_seconds: int = 10
+    memory_bytes: int = 6 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a loader did with one file.
+
+    Attributes:
+        outcome: in one word.
+        detail: the signal, the exit code, or what the server answered.
+        gist: what tells this failure from others; empty where the loader said nothing.
+        seconds: how long it took.
+        log: the end of what it printed.
+    """
+
+    outcome: Outcome
+    detail: str
+    gist: str
+    seconds: float
+    log: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal for equal failures; where a hanging loader stood is chance."""
+        if self.outcome is Outcome.HANG:
+            return (self.outcome,)
+        return self.outcome, self.detail, self.gist
+
+
+class NoLoader(Exception):
+    """The loader cannot be started at all; the message says why."""
+
+
+class Loader(Protocol):
+    """A loader that is given files, from several threads if `parallel`."""
+
+    parallel: bool
+
+    def load(self, path: Path) -> Observed:
+        """Give it a file."""
+        ...
+
+    def close(self) -> None:
+        """Stop whatever still runs."""
+        ...
+
+
+class CommandLoader:
+    """A program that loads one file and exits: 0 if it took it, something else if it refused.
+
+    Args:
+        command: its words; `{}` stands for the file.
+        limits: what it may use.
+        refuses: the exit codes that mean a refusal; others are crashes. None for all but 0.
+    """
+
+    parallel = True
+
+    def __init__(
+        self, command: Sequence[str], limits: Limits, refuses: frozenset[int] | None = None
+    ) -> None:
+        """Args are those of the class.
+
+        Raises:
+            NoLoader: if there is no such program, or the command names no file.
+        """
+        if not any(PLACE in word for word in command):
+            raise NoLoader(f"the command does not say where the file goes: {PLACE} stands for it")
+        if shutil.which(command[0]) is None:
+            raise NoLoader(f"there is no program {command[0]}")
+        self.command, self.limits, self.refuses = tuple(command), limits, refuses
+        self._running: set[int] = set()
+
+    def load(self, path: Path) -> Observed:
+        """Give it a file."""
+        words = [word.replace(PLACE, str(path)) for word in self.command]
+        start = time.monotonic()
+        process = subprocess.Popen(
+            limited(words, self.limits, cpu=True),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._running.add(process.pid)
+        try:
+            assert process.stdout is not None
+            log, hung = _followed(process, process.stdout, start + self.limits.seconds)
+        finally:
+            end(process)
+            self._running.discard(process.pid)
+            if process.stdout is not None:
+                process.stdout.close()
+        outcome, detail = self._outcome(process.returncode, log, hung=hung)
+        gist = "" if outcome is Outcome.OK else gist_of(log, (str(path), path.name))
+        return Observed(outcome, detail, gist, time.monotonic() - start, log[-LOG_BYTES:])
+
+    def _outcome(self, code: int, log: str, *, hung: bool) -> tuple[Outcome, str]:
+        if hung:
+            return Outcome.HANG, f"over {self.limits.seconds:g} s"
+        return ended(code, log, self.refuses)
+
+    def close(self) -> None:
+        """Stop whatever still runs."""
+        for pid in tuple(self._running):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def limited(words: Sequence[str], limits: Limits, *, cpu: bool) -> list[str]:
+    """A command that sets its own limits before it becomes the program.
+
+    A shell does that: what Python runs between fork and exec is not safe with threads.
+    """
+    say = f"ulimit -c 0; ulimit -v {limits.memory_bytes >> 10}; "
+    if cpu:
+        say += f"ulimit -t {limits.cpu_seconds + 1}; ulimit -S -t {limits.cpu_seconds}; "
+    return ["/bin/sh", "-c", f'{say}exec "$@"', "sh", *words]
+
+
+def ended(code: int, log: str, refuses: frozenset[int] | None = None) -> tuple[Outcome, str]:
+    """What the end of a process means.
+
+    Args:
+        code: as `Popen` tells it.
+        log: what the process printed.
+        refuses: the exit codes that mean a refusal; None for all but 0.
+    """
+    number = -code if code < 0 else code - _SHELLS_SIGNAL
+    if code < 0 or number in _OF_CRASHES:
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        if number == signal.SIGXCPU:
+            return Outcome.HANG, name
+        if number == signal.SIGKILL or out_of_memory(log):
+            return Outcome.MEMORY, name
+        return Outcome.CRASH, name
+    if code == 0:
+        return Outcome.OK, ""
+    detail = f"exit code {code}"
+    if out_of_memory(log):
+        return Outcome.MEMORY, detail
+    if crashed(log) or (refuses is not None and code not in refuses):
+        return Outcome.CRASH, detail
+    return Outcome.REFUSED, detail
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _followed(
+    process: subprocess.Popen[bytes], out: IO[bytes], deadline: float
+) -> tuple[str, bool]:
+    """What a process prints until it ends, beginning and end of it; and whether it did not end."""
+    head, tail = bytearray(), bytearray()
+    os.set_blocking(out.fileno(), False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(out, selectors.EVENT_READ)
+        open_ = True
+        while True:
+            done = process.poll() is not None
+            left = deadline - time.monotonic()
+            if open_ and selector.select(0 if done else max(0.0, min(_TICK, left))):
+                data = out.read(LOG_BYTES)
+                open_ = bool(data)
+                room = LOG_BYTES - len(head)
+                head += data[:room]
+                tail += data[room:]
+                del tail[:-LOG_BYTES]
+                if open_:
+                    if left > 0:
+                        continue
+                    return _text(head, tail), not done
+            if done:
+                return _text(head, tail), False
+            if left <= 0:
+                return _text(head, tail), True
+            if not open_:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(min(_TICK, left))
+
+
+def _text(head: bytearray, tail: bytearray) -> str:
+    return (head + tail).decode(errors="replace")

@@ -1,0 +1,318 @@
+"""Every file of a folder given to a loader: what came of it, kept in a journal, held against us."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from xxhash import xxh3_128
+
+from inspector.bundle import SUFFIXES
+from inspector.check import checked
+from inspector.findings import Severity
+from inspector.fuzzing.loader import Loader, Observed, Outcome
+from inspector.identify import Verdict
+from inspector.loader import Outcome as Predicted
+from inspector.report import examined
+from inspector.source import Unreadable
+from inspector.target import Target
+
+JOURNAL = ".slotscope-run.jsonl"
+"""Name of the journal in the folder of the files."""
+SCHEMA = "slotscope.fuzz-run/1"
+MANIFEST = "manifest.json"
+"""What `fuzz generate` and `fuzz mutate` leave beside their files."""
+_CHUNK = 1 << 20
+_LOG_CHARACTERS = 4000
+"""Of a log that a journal keeps."""
+
+Predict = Callable[[Path], tuple[Predicted, str]]
+"""What we say that a loader does with a file, and the finding that it rests on, if it is one."""
+UNEXPECTED = (Outcome.CRASH, Outcome.HANG, Outcome.MEMORY)
+"""What no file may do to a loader."""
+
+
+_AGREE: dict[Predicted, tuple[Outcome, ...]] = {
+    Predicted.ACCEPTS: (Outcome.OK,),
+    Predicted.REFUSES: (Outcome.REFUSED,),
+    Predicted.ABORTS: (Outcome.CRASH, Outcome.MEMORY),
+    Predicted.UNKNOWN: tuple(Outcome),
+}
+
+
+class OtherRun(Exception):
+    """A journal that is of another run; the message says what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a loader did with one file.
+
+    Attributes:
+        file: relative to the folder.
+        digest: xxh3-128 of its bytes, hex.
+        observed: what the loader did.
+        ours: what we say that it does; None if that was not asked.
+        why: the finding that our verdict rests on, if it is one.
+    """
+
+    file: str
+    digest: str
+    observed: Observed
+    ours: Predicted | None = None
+    why: str = ""
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the loader did something else than we say."""
+        return self.ours is not None and self.observed.outcome not in _AGREE[self.ours]
+
+    @property
+    def unexpected(self) -> bool:
+        """Whether somebody should look at it."""
+        return self.disagrees or self.observed.outcome in UNEXPECTED
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Files that fail alike: the smallest first."""
+
+    observed: Observed
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """All results of a folder.
+
+    Attributes:
+        command: of the loader.
+        results: by file name.
+        total: files of the folder, those that were not reached included.
+    """
+
+    command: str
+    results: tuple[Result, ...]
+    total: int
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        """Files by outcome."""
+        found = Counter(result.observed.outcome for result in self.results)
+        return {outcome: found[outcome] for outcome in Outcome}
+
+    @property
+    def disagreements(self) -> tuple[Result, ...]:
+        """Results that we say otherwise of."""
+        return tuple(result for result in self.results if result.disagrees)
+
+    @property
+    def unexpected(self) -> bool:
+        """Whether anything is to be looked at."""
+        return any(result.unexpected for result in self.results)
+
+    def failures(self, *outcomes: Outcome) -> tuple[Failure, ...]:
+        """Results of some outcomes, one entry for all that fail alike, the most frequent first."""
+        alike: dict[tuple[str, ...], list[Result]] = {}
+        for result in self.results:
+            if result.observed.outcome in outcomes:
+                alike.setdefault(result.observed.key, []).append(result)
+        found = [Failure(results[0].observed, tuple(results)) for results in alike.values()]
+        return tuple(sorted(found, key=lambda failure: -len(failure.results)))
+
+
+class Campaign:
+    """A loader, the files that it is given, and the journal of what was done.
+
+    Args:
+        folder: with the files, also in folders below; names that begin with a dot are left out.
+        loader: the loader.
+        command: how the loader was named, which the journal must agree with.
+        journal: where results are kept.
+        ours: our verdict on a file and what it rests on; None for none.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        loader: Loader,
+        command: str,
+        journal: Path,
+        ours: Predict | None = None,
+    ) -> None:
+        """Args are those of the class.
+
+        Raises:
+            OtherRun: if the journal is of another loader.
+        """
+        self.folder, self.loader, self.command = folder, loader, command
+        self.journal, self.ours = journal, ours
+        self.files = _files(folder, journal)
+        self._known = _read(journal, command)
+        self._writing = threading.Lock()
+        self.results: dict[str, Result] = {}
+
+    def run(self, jobs: int = 1) -> Iterator[Result]:
+        """Load all files that the journal does not know; yields every result as it is there.
+
+        Args:
+            jobs: loaders at a time, where they are processes of their own.
+        """
+        jobs = jobs if self.loader.parallel else 1
+        with self._journal() as journal, ThreadPoolExecutor(jobs) as pool:
+            waiting = iter(self.files)
+            running: set[Future[Result]] = set()
+            try:
+                while True:
+                    for path in waiting:
+                        running.add(pool.submit(self._one, path, journal))
+                        if len(running) >= jobs:
+                            break
+                    if not running:
+                        return
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        result = future.result()
+                        self.results[result.file] = result
+                        yield result
+            finally:
+                for future in running:
+                    future.cancel()
+                if running:
+                    self.loader.close()
+
+    def report(self) -> Run:
+        """What is there so far."""
+        results = tuple(self.results[name] for name in sorted(self.results))
+        return Run(self.command, results, len(self.files))
+
+    def _journal(self) -> IO[str]:
+        fresh = not self.journal.exists() or not self.journal.stat().st_size
+        journal = self.journal.open("a", encoding="utf-8")
+        if fresh:
+            journal.write(json.dumps({"schema": SCHEMA, "command": self.command}) + "\n")
+            journal.flush()
+        return journal
+
+    def _one(self, path: Path, journal: IO[str]) -> Result:
+        name, digest = path.relative_to(self.folder).as_posix(), _digest(path)
+        known = self._known.get((name, digest))
+        if known is not None:
+            result = known
+        else:
+            result = Result(name, digest, self.loader.load(path))
+            with self._writing:
+                journal.write(json.dumps(_entry(result)) + "\n")
+                journal.flush()
+        if self.ours is None:
+            return result
+        verdict, why = self.ours(path)
+        return replace(result, ours=verdict, why=why)
+
+
+def by_inspection(path: Path) -> tuple[Predicted, str]:
+    """What a loader should do with a file, going by the file alone."""
+    with examined(path) as report:
+        error = next((one for one in report.findings if one.severity is Severity.ERROR), None)
+        if error is not None:
+            return Predicted.REFUSES, error.code
+        if report.identification.verdict is not Verdict.RECOGNISED:
+            return Predicted.UNKNOWN, ""
+        return Predicted.ACCEPTS, ""
+
+
+def by_target(target: Target) -> Predict:
+    """What a server will do with a file, as `slotscope check` says it."""
+
+    def verdict(path: Path) -> tuple[Predicted, str]:
+        with checked(path, target) as check:
+            return check.restore.outcome, check.restore.reason or ""
+
+    return verdict
+
+
+def _files(folder: Path, journal: Path) -> tuple[Path, ...]:
+    """What is to be loaded, in order of names; companions go along with their states."""
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(root, name)
+            if name.startswith(".") or name == MANIFEST or path == journal or not path.is_file():
+                continue
+            states = (name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix))
+            if not any(state in names for state in states):
+                found.append(path)
+    return tuple(found)
+
+
+def _digest(path: Path) -> str:
+    state = xxh3_128()
+    try:
+        with path.open("rb") as file:
+            while data := file.read(_CHUNK):
+                state.update(data)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from error
+    return state.hexdigest()
+
+
+def _entry(result: Result) -> dict[str, object]:
+    observed = asdict(result.observed)
+    observed["log"] = result.observed.log[-_LOG_CHARACTERS:]
+    return {"file": result.file, "digest": result.digest, **observed}
+
+
+def _read(journal: Path, command: str) -> dict[tuple[str, str], Result]:
+    """The results that a journal holds; a line that was cut is done again.
+
+    Raises:
+        OtherRun: if it is of another loader.
+    """
+    found: dict[tuple[str, str], Result] = {}
+    try:
+        lines = journal.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        raise OtherRun(f"{journal}: {error.strerror}") from error
+    head: object = None
+    for index, line in enumerate(lines):
+        entry: object = None
+        with suppress(ValueError):
+            entry = json.loads(line)
+        if index == 0:
+            head = entry
+        elif isinstance(entry, dict):
+            with suppress(KeyError, ValueError, TypeError):
+                result = _result(entry)
+                found[result.file, result.digest] = result
+    if lines and (not isinstance(head, dict) or head.get("schema") != SCHEMA):
+        raise OtherRun(f"{journal} is no journal of fuzz run")
+    if isinstance(head, dict) and head.get("command") != command:
+        raise OtherRun(
+            f"{journal} is the journal of {head.get('command')}: remove it, or name another --state"
+        )
+    if lines and not lines[-1].endswith("\n"):
+        with journal.open("a", encoding="utf-8") as file:
+            file.write("\n")
+    return found
+
+
+def _result(entry: dict[str, object]) -> Result:
+    observed = Observed(
+        Outcome(str(entry["outcome"])),
+        str(entry["detail"]),
+        str(entry["gist"]),
+        float(str(entry["seconds"])),
+        str(entry["log"]),
+    )
+    return Result(str(entry["file"]), str(entry["digest"]), observed)
