@@ -248,6 +248,9 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
     pos, n_seq_id = (
         np.concatenate([end[name] for end in ends], dtype=np.int64) for name in ("pos", "n_seq_id")
     )
+    if path.startswith("kv_self."):  # versions 2 to 4 store the cells that hold nothing too
+        used = (n_seq_id != 0) | (pos != -1)
+        pos, n_seq_id = pos[used], n_seq_id[used]
     if rows.ragged:
         what, good = "n_seq_id of at least 1", (n_seq_id >= 1) & (n_seq_id <= N_SEQ)
     else:
@@ -262,7 +265,7 @@ def _cells(node: Node, path: str, rows: Rows) -> Iterator[Fact]:
     x = np.concatenate([end["x"] for end in ends]) if "x" in names else pos[:0]
     if len(x) and np.count_nonzero(x == pos) * 2 >= len(pos):
         yield _fact(node, f"{path}.x", "x equal to pos", holds=True)
-    says, lowest = "positions that are not negative", int(pos.min())
+    says, lowest = "positions that are not negative", int(pos.min(initial=0))
     actual = "" if lowest >= 0 else str(lowest)
     yield Fact(node.span.start, f"{path}.pos", says, lowest >= 0, actual, structural=False)
 

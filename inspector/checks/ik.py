@@ -43,7 +43,7 @@ def check_ik(subject: Subject, source: Source) -> Iterator[Finding]:
     if subject.identification.writer != IK or not subject.is_state:
         return
     attention = subject.section("attention")
-    if attention is None:
+    if attention is None or attention.node.get("cell_count") is None:
         return
     if not attention.declared_cells and not subject.reading.decoding.stops:
         yield Finding(
