@@ -269,12 +269,14 @@ def wanted_form(stored: Form, target: Target | None) -> Form:
 
 
 def wanted_family(target: Target | None, options: Options, found: Family | None) -> Family | None:
-    """The family of checkpoint lists that the target reads; without one that of the file."""
+    """The family of checkpoint lists that the target takes; without one that of the file."""
     from inspector.repair.lists import BY_NAME
 
     if options.to is not None:
         return BY_NAME[options.to]
     if target is None:
         return found
+    if target.n_ctx_checkpoints <= 0:
+        return None
     read = (family_of(carrier.format, carrier.version) for carrier in carriers(target.build))
     return next((family for family in read if family is not None), None)
