@@ -35,6 +35,19 @@ BUILDS = (
     Build(11063, "xllamacpp==2026.9.11063", 3),
     Build(11549, "xllamacpp==2026.10.11549", 4),
 )
+EARLIER = (
+    Build(7551, "xllamacpp==0.2.8", 2),
+    Build(8156, "xllamacpp==0.2.12", 2),
+    Build(8672, "xllamacpp==2026.4.8672", 2),
+    Build(9538, "xllamacpp==2026.6.9538", 2),
+    Build(10566, "xllamacpp==2026.8.10566", 2),
+)
+"""For trials that need servers of their time; everything else is tried on `BUILDS`."""
+
+
+def build_of(number: int) -> Build:
+    """The build of a number."""
+    return next(build for build in (*BUILDS, *EARLIER) if build.number == number)
 
 
 def cache() -> Path:

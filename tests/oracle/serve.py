@@ -31,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-ctk", default="f16")
     parser.add_argument("-ctv", default="f16")
     parser.add_argument("--cache-ram", type=int, default=0)
+    parser.add_argument("--ctx-checkpoints", type=int)
     parser.add_argument("--no-kv-unified", action="store_true")
     return parser.parse_args()
 
@@ -58,6 +59,8 @@ def main() -> None:
     params.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{asked.ctv.upper()}")
     params.kv_unified = not asked.no_kv_unified
     params.cache_ram_mib = asked.cache_ram
+    if asked.ctx_checkpoints is not None:
+        params.n_ctx_checkpoints = asked.ctx_checkpoints
     params.slot_save_path = asked.slots.rstrip("/") + "/"
     params.endpoint_slots = True
     params.verbosity = 4

@@ -57,8 +57,12 @@ class Answer:
     @property
     def likeliest(self) -> dict[int, float]:
         """Log probabilities of the likeliest tokens in the place of the first generated one."""
-        first = self.body["completion_probabilities"][0]
-        return {one["id"]: one["logprob"] for one in first["top_logprobs"]}
+        return self.likeliest_at(0)
+
+    def likeliest_at(self, index: int) -> dict[int, float]:
+        """The same in the place of another one."""
+        place = self.body["completion_probabilities"][index]
+        return {one["id"]: one["logprob"] for one in place["top_logprobs"]}
 
     def __str__(self) -> str:
         """In words."""

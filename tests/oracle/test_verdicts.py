@@ -14,14 +14,13 @@ from inspector.loader import Outcome
 from inspector.reuse import Outcome as Answered
 from inspector.reuse import Request
 from inspector.target import target_of
-from tests.oracle.builds import BUILDS, Build
+from tests.oracle.builds import BUILDS, Build, build_of
 from tests.oracle.server import Answer
 from tests.oracle.trial import MODELS, NAME, Bench
 
 pytestmark = pytest.mark.oracle
 
-OLDER = (Build(7551, "xllamacpp==0.2.8", 2), Build(9538, "xllamacpp==2026.6.9538", 2))
-SERVERS = (*OLDER, BUILDS[-1])
+SERVERS = (build_of(7551), build_of(9538), BUILDS[-1])
 SINCE = {"qwen35": 8000}
 """Builds that know a model."""
 PROMPT = (1, *(262 + (37 * i + 11) % 200 for i in range(60)))

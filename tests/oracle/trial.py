@@ -288,6 +288,22 @@ class Bench:
         return {prompt: self._cold[case, build, prompt] for prompt in prompts}
 
 
+def agree(answer: Answer, cold: Answer) -> bool:
+    """Whether an answer is the one that a prompt gets without memory.
+
+    Tokens may differ from one on that is as likely as the other, as random numbers have it.
+    """
+    if _distance(answer.likeliest, cold.likeliest) >= _ALIKE:
+        return False
+    pairs = zip(answer.tokens, cold.tokens, strict=True)
+    place = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
+    if place is None:
+        return True
+    likeliest = cold.likeliest_at(place)
+    one, other = answer.tokens[place], cold.tokens[place]
+    return abs(likeliest[other] - likeliest.get(one, -math.inf)) < _ALIKE
+
+
 def _distance(some: dict[int, float], others: dict[int, float]) -> float:
     """The largest difference of two sets of log probabilities; without end if the sets differ."""
     if some.keys() != others.keys():
