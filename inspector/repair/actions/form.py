@@ -104,7 +104,7 @@ def unpack(draft: Draft) -> None:
                 "servers before b10388 take packed tokens for tokens of their own: they restore "
                 "the state and reuse nothing of it",
                 f"the token field: {len(tokens.ids):,} plain tokens",
-                proven="b7551, b9538, b10229",
+                proven="b7551, b8672, b9538, b10229",
             )
         )
         draft.state = replace(draft.state, tokens=replace(tokens, packed=False))

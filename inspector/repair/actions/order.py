@@ -32,7 +32,7 @@ def drop_values(draft: Draft) -> None:
             DROP,
             "since b7832 caches of latent keys have no values: the restore would go astray",
             f"drops {size:,} bytes of values, which are the latent part of every key once more",
-            proven="b11549",
+            proven="b10229, b11549",
         )
     )
 
@@ -56,7 +56,7 @@ def swap_latent_keys(draft: Draft) -> None:
             f"keys changed their order at b7812 without a trace: this server takes the {first} "
             f"part for the {second} part, accepts the state, and answers with noise",
             f"moves the {first} part of every key in front of its {second} part",
-            proven="b7551 on b11549",
+            proven="b7551 on b10229 and b11549",
         )
     )
     draft.convert(lambda cache: _swapped(cache, parts, newer=wanted))
@@ -80,7 +80,7 @@ def transpose_states(draft: Draft) -> None:
             "with noise",
             f"transposes {n_head:,} blocks of {size:,} by {size:,} numbers in every recurrent "
             "layer",
-            proven="b8156 on b11549",
+            proven="b8156 on b8672, b10229 and b11549",
         )
     )
 

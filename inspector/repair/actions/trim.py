@@ -48,7 +48,7 @@ def trim(draft: Draft) -> None:
                 f"{n_tokens:,} in place of that of the end"
             ),
             f"the last {lost:,} of {count:,} tokens: they have to be evaluated again",
-            proven="b10229, b11549",
+            proven="b10229, b11549" if record is None else "b10229, b11063, b11549",
             confirm=draft.options.at is None
             and draft.options.prompt is None
             and not draft.options.asks_for(TRIM)
