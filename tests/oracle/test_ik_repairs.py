@@ -64,7 +64,6 @@ class Case:
 
 
 TURNED = ("from-ik transcode", "from-ik transcode")
-WINDOW = ("from-ik", "from-ik synthesize-tip")
 HYBRID = ("from-ik", "from-ik synthesize-tip")
 SHORT = ("from-ik trim transcode", "from-ik trim transcode")
 LEFT = "from-ik drop-companions"
@@ -96,9 +95,9 @@ FROM = (
     Case("qwen2.ik-2026-09.plain.seq.bin"),
     Case("qwen2.ik-528cadb07.fa-off.seq.bin", "-fa off", ("relayout", "relayout")),
     Case("qwen2vl.ik-2026-09.plain.seq.bin"),
-    Case("gemma3-iswa.ik-2026-09.plain.seq.bin", steps=WINDOW),
-    Case("gemma4-iswa.ik-2026-09.plain.seq.bin", steps=WINDOW),
-    Case("gptoss.ik-2026-09.plain.seq.bin", steps=WINDOW),
+    Case("gemma3-iswa.ik-2026-09.plain.seq.bin"),
+    Case("gemma4-iswa.ik-2026-09.plain.seq.bin"),
+    Case("gptoss.ik-2026-09.plain.seq.bin"),
     Case("qwen35.ik-2026-09.plain.seq.bin", steps=HYBRID),
     Case("qwen35.ik-8337e4cd3.plain.seq.bin", steps=HYBRID),
     Case("qwen35.ik-8337e4cd3.server.bin", "", CHECKPOINTS, alike=6),
