@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from formats.ggml_types import IK
 from inspector.repair.actions.checkpoints import (
     CONVERT,
     IK_LIST,
@@ -62,8 +63,10 @@ def repaired_list(
     own = one.family
     if not one.records or own is None:
         raise Refused("none of its checkpoints is whole and of use")
-    family = _family(own, target, options)
-    if own.format == IK_LIST and family != own:
+    of_ik, family = own.format == IK_LIST, _family(own, target, options)
+    if of_ik and family != own:
+        raise Refused(KINDS)
+    if target is not None and of_ik != (target.build.server == IK):
         raise Refused(KINDS)
     records, steps = [record_of(record, one.source) for record in one.records], dropped(carried)
     steps += mended(carried)
@@ -72,9 +75,9 @@ def repaired_list(
         records,
         family,
         asked=target is None or options.to is not None,
-        ik=own.format == IK_LIST,
+        ik=of_ik,
     )
-    if target is not None:
+    if target is not None and not of_ik:
         kept = _prefixed(kept, target.build, more)
     steps += more
     for step in steps:

@@ -423,7 +423,6 @@ def test_large_files_cost_little(tmp_path: Path) -> None:
     usage = python(code, *words, scratch=tmp_path)
     assert usage.returncode == 0, usage.stderr
     assert usage.peak_bytes < 300e6
-    assert usage.seconds < 5
     assert new.stat().st_blocks * 512 < 64 << 20
     record = json.loads(new.with_name(new.name + RECORD).read_text())
     assert record["source"]["xxh3_of"] == "all bytes outside tensors"

@@ -382,6 +382,17 @@ def test_a_cut_list_beside_a_state_for_a_server_that_appends(tmp_path: Path, fam
     assert is_finished(path, tmp_path / "new", "b11549")
 
 
+def test_a_list_for_the_other_program(tmp_path: Path) -> None:
+    path = tmp_path / "alone.checkpoints"
+    path.write_bytes(pack(ik_checkpoints(records(seq_id=None), 4)).data)
+    for build in ("b10229", "b11549", "turboquant@b9079"):
+        with pytest.raises(Refused), plan_of(path, build):
+            pass
+    path = alone(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    with pytest.raises(Refused, match="of another kind"), plan_of(path, "ik@2026-08-15"):
+        pass
+
+
 # -- the state itself ------------------------------------------------------------------------------
 
 
@@ -413,6 +424,21 @@ def test_bytes_behind_the_end_that_nothing_explains(tmp_path: Path) -> None:
         assert (step.action, step.confirm) == ("strip-trailing", True)
         assert step.loss
         assert plan.unconfirmed
+
+
+@pytest.mark.parametrize(("offset", "path"), [(0, "magic"), (4, "version")])
+def test_words_that_no_writer_writes(tmp_path: Path, offset: int, path: str) -> None:
+    """Each is named, with its place."""
+    file, whole = tmp_path / "slot.bin", plain()
+    word = int.from_bytes(whole[offset : offset + 4], "little")
+    file.write_bytes(whole[:offset] + (word ^ 64).to_bytes(4, "little") + whole[offset + 4 :])
+    (tmp_path / "new").mkdir()
+    with plan_of(file) as plan:
+        assert written(plan) == {"": whole}
+        (step,) = plan.steps
+        assert step.action == "correct-word"
+        assert f"{path} at 0x{offset:x}" in step.changes
+    assert is_finished(file, tmp_path / "new")
 
 
 def test_the_end_is_cut_and_a_checkpoint_is_whole(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from inspector.node import walk
 from inspector.repair.compose import slot_file
+from inspector.repair.compose_ik import ik_slot_file
 from inspector.repair.draft import Draft, Step
+from inspector.repair.ik import is_ik
 from inspector.repair.segments import Composed, Write
 from inspector.repair.state import Refused
 
@@ -18,10 +20,14 @@ _MOST = 4
 def correct_words(draft: Draft) -> None:
     """Words around the numbers, with which loaders go astray or which they refuse."""
     reading = draft.report.identification.reading
-    if draft.ik or draft.state.missing or reading is None:
+    if draft.state.missing or reading is None:
         return
     try:
-        whole = Composed(tuple(slot_file(draft.state, draft.stored, ACTION)), "")
+        if is_ik(draft.state):
+            content = tuple(ik_slot_file(draft.state, draft.stored.version, ACTION))
+        else:
+            content = tuple(slot_file(draft.state, draft.stored, ACTION))
+        whole = Composed(content, "")
     except Refused:
         return  # what the target needs may do without
     if whole.size != reading.decoding.end:

@@ -1,0 +1,86 @@
+"""A repaired file is left as it is, and what no step changes stays byte for byte."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from inspector.repair.draft import Options
+from inspector.repair.plan import Plan, planned
+from inspector.repair.segments import Keep, Write
+from inspector.repair.state import Refused
+from inspector.target import target_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = sorted((ROOT / "samples").glob("*/*.slot"))
+REAL = sorted(
+    path
+    for folder in ROOT.parent.glob("shared/corpus*")
+    for path in folder.rglob("*")
+    if path.suffix in (".bin", ".slot", ".ckpt", ".checkpoints") and path.stat().st_size < 1 << 20
+)
+TARGETS = (None, "b10229", "b11549", "turboquant@b9079")
+SHARES = 4
+MOST_REAL = 24
+
+
+def chosen(target: str | None, share: int) -> list[Path]:
+    """A part of the files: of the samples half without a target, a fifth for each."""
+
+    def part(path: Path) -> int:
+        return zlib.crc32(path.name.encode()) % SHARES
+
+    samples = [path for path in SAMPLES if part(path) == share]
+    samples = samples[TARGETS.index(target) :: 2 if target is None else 5]
+    real = [path for path in REAL if part(path) == share]
+    return samples + real[TARGETS.index(target) :: max(1, len(real) * SHARES // MOST_REAL)]
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("target", TARGETS)
+def test_repairing_again_changes_nothing(tmp_path: Path, target: str | None, share: int) -> None:
+    with ExitStack() as stack:
+        server = None
+        if target is not None:
+            server = stack.enter_context(target_of(None, target, None))
+        for number, path in enumerate(chosen(target, share)):
+            new = tmp_path / f"{number}.bin"
+            try:
+                with planned(path, server, Options(), new.name) as plan:
+                    _written(plan, new)
+                    _check_kept(plan, path)
+            except Refused:
+                continue
+            with planned(new, server, Options(), new.name) as again:
+                assert not again.steps, (path.name, plan.steps, again.steps)
+                for output in again.outputs:
+                    copy = new.with_name(new.name + output.suffix)
+                    kept = all(isinstance(one, Keep) for one in output.content.content)
+                    assert kept, (path.name, output.suffix)
+                    assert output.content.size == copy.stat().st_size
+
+
+def _written(plan: Plan, new: Path) -> None:
+    for output in plan.outputs:
+        data = output.content.read_at(0, output.content.size)
+        assert len(data) == output.content.size
+        new.with_name(new.name + output.suffix).write_bytes(data)
+
+
+def _check_kept(plan: Plan, path: Path) -> None:
+    """Without a step nothing differs; kept bytes are the file's own, and every write is named."""
+    names = {step.action for step in plan.steps} | {"copy"}
+    for output in plan.outputs:
+        original = path.with_name(path.name + output.suffix)
+        for segment in output.content.content:
+            if not isinstance(segment, Keep):
+                assert segment.why in names, (path.name, segment.why, names)
+                assert not isinstance(segment, Write) or segment.why != "copy" or not plan.steps
+        if not plan.steps:
+            assert output.content.read_at(0, output.content.size) == original.read_bytes()
+    if not plan.steps:
+        companions = [one.suffix for one in plan.report.bundle.companions if one.suffix != ".tmp"]
+        assert sorted(companions) == sorted(one.suffix for one in plan.outputs[1:]), path.name
