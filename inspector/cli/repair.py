@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def repair(
-    file: Path = typer.Argument(..., metavar="FILE", help="A state; it is never written."),
+    file: Path = typer.Argument(
+        ..., metavar="FILE", help="A state or a checkpoint list; it is never written."
+    ),
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="NEW", help="Where to write the copy."
     ),
