@@ -34,7 +34,7 @@ _MEMORY = re.compile(
 )
 _SAYS = re.compile(r"error|fail|invalid|refuse|cannot|unknown|mismatch|exceed|unexpected", re.I)
 
-_HEX, _NUMBER = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{8,}\b"), re.compile(r"\d+")
+_HEX, _NUMBER = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{8,}\b"), re.compile(r"-?\d+")
 _FOLDERS = re.compile(r"(?:/[^\s:'\"()]+)+/")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

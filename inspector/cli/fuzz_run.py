@@ -1,0 +1,280 @@
+"""`slotscope fuzz run` and `slotscope fuzz minimize`: a loader under test."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.output import complain, document, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inspector.fuzzing.loader import Limits, Loader
+    from inspector.fuzzing.minimize import Small
+    from inspector.fuzzing.run import Campaign, Predict, Run
+
+_INTERRUPTED = 130
+"""What shells call a program that was stopped with Ctrl-C."""
+
+_COMMAND = typer.Argument(
+    None,
+    metavar="-- CMD {}",
+    help="A program that loads one file, named by {}, and exits: 0 if it took it.",
+)
+_SERVER = typer.Option(
+    None,
+    metavar="COMMAND",
+    help='A server that restores it instead, as in "llama-server -m M.gguf"; kept on loopback.',
+)
+_TIMEOUT = typer.Option(
+    10.0, min=0.05, max=86400.0, metavar="SECONDS", help="What a file may take."
+)
+_CPU_TIME = typer.Option(
+    10, "--cpu-time", min=1, max=86400, metavar="SECONDS", help="Of processors; not for servers."
+)
+_MEMORY = typer.Option(
+    6144, min=16, max=1 << 24, metavar="MIB", help="Address space that the loader may take."
+)
+_REFUSES = typer.Option(
+    [],
+    "--refuses",
+    min=1,
+    max=255,
+    metavar="CODE",
+    help="An exit code of CMD that means a refusal; others are crashes. Repeatable; default: all.",
+)
+
+
+def run(
+    folder: Path = typer.Argument(
+        ..., metavar="DIR", exists=True, file_okay=False, help="The files, also in folders below."
+    ),
+    command: list[str] | None = _COMMAND,
+    server: str | None = _SERVER,
+    timeout: float = _TIMEOUT,
+    cpu_time: int = _CPU_TIME,
+    memory: int = _MEMORY,
+    refuses: list[int] = _REFUSES,
+    jobs: int = typer.Option(1, min=1, max=256, help="Processes at a time; a server is one."),
+    compare: bool = typer.Option(
+        False, "--compare", help="Hold what it does against what `inspect` says of the file."
+    ),
+    for_: str | None = typer.Option(
+        None,
+        "--for",
+        metavar="COMMAND",
+        help="Hold it against what `check` says of this server.",
+    ),
+    build: str | None = typer.Option(None, metavar="BUILD", help="The build of that server."),
+    model: Path | None = typer.Option(None, metavar="GGUF", help="The model of that server."),
+    state: Path | None = typer.Option(
+        None, metavar="FILE", help="The journal; DIR/.slotscope-run.jsonl without it."
+    ),
+    junit: Path | None = typer.Option(None, metavar="FILE", help="Write JUnit XML there."),
+    json: bool = typer.Option(False, "--json", help="Print one JSON document."),
+) -> None:
+    """Give every file of DIR to a loader, and report crashes, hangs and disagreements.
+
+    What was done is kept in a journal: the same command goes on where it was stopped. Exit code 1
+    says that a file crashed the loader, held it up, or was judged otherwise by us.
+    """
+    from inspector.fuzzing.loader import Limits, NoLoader
+    from inspector.fuzzing.run import JOURNAL, Campaign, OtherRun
+    from inspector.source import Unreadable
+    from inspector.target import BadTarget
+
+    limits = Limits(timeout, cpu_time, memory << 20)
+    code = USAGE
+    try:
+        with ExitStack() as stack:
+            predict = stack.enter_context(_predicted(compare, for_, build, model))
+            loader, name = _loader(command, server, limits, refuses)
+            stack.callback(loader.close)
+            campaign = Campaign(folder, loader, name, state or folder / JOURNAL, predict)
+            stopped = _watched(campaign, jobs)
+            found = campaign.report()
+            if junit is not None:
+                _write_junit(junit, found)
+            _show(found, as_json=json)
+            code = FINDINGS if found.unexpected else SOUND
+            if stopped:
+                complain("stopped; the same command goes on from here")
+                code = _INTERRUPTED
+    except (NoLoader, OtherRun, BadTarget, Unreadable) as error:
+        complain(str(error))
+    raise typer.Exit(code)
+
+
+def _loader(
+    command: list[str] | None, server: str | None, limits: Limits, refuses: list[int]
+) -> tuple[Loader, str]:
+    """The loader that was named, and its name."""
+    from inspector.fuzzing.loader import CommandLoader
+
+    if bool(command) == (server is not None):
+        raise typer.BadParameter("either a command or --server", param_hint="-- CMD {}")
+    if server is not None:
+        from inspector.fuzzing.server import ServerLoader
+
+        return ServerLoader(server, limits), server
+    assert command is not None
+    return CommandLoader(command, limits, frozenset(refuses) or None), shlex.join(command)
+
+
+@contextmanager
+def _predicted(
+    compare: bool, for_: str | None, build: str | None, model: Path | None
+) -> Iterator[Predict | None]:
+    """Our verdict on a file, if one is asked for."""
+    from inspector.fuzzing.run import by_inspection, by_target
+
+    if for_ is None and build is None and model is None:
+        yield by_inspection if compare else None
+        return
+    from inspector.target import target_of
+
+    with target_of(for_, build, model) as target:
+        yield by_target(target)
+
+
+def _watched(campaign: Campaign, jobs: int) -> bool:
+    """Run it, with a progress bar on a terminal; whether it was stopped before its end."""
+    with _progress(len(campaign.files)) as progress:
+        try:
+            for result in campaign.run(jobs):
+                progress(result.file if result.unexpected else "")
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from inspector.render.page import text
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def advance(name: str) -> None:
+            bar.advance(task)
+            if name:
+                bar.console.print(text(name))
+
+        yield advance
+
+
+def _write_junit(path: Path, found: Run) -> None:
+    from inspector.render.fuzz_run import junit
+    from inspector.source import Unreadable
+
+    try:
+        path.write_text(junit(found), encoding="utf-8")
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from error
+
+
+def _show(found: Run, *, as_json: bool) -> None:
+    if as_json:
+        from json import dumps
+
+        from inspector.render.fuzz_run import to_dict
+
+        document(dumps(to_dict(found), indent=2))
+    else:
+        from inspector.render.fuzz_run import page
+
+        show(page(found))
+
+
+def minimize(
+    file: Path = typer.Argument(
+        ..., metavar="FILE", exists=True, dir_okay=False, help="A file that fails; kept as it is."
+    ),
+    command: list[str] | None = _COMMAND,
+    output: Path = typer.Option(
+        ..., "-o", "--output", metavar="NEW", help="Where to write the small file, and NEW.py."
+    ),
+    server: str | None = _SERVER,
+    timeout: float = _TIMEOUT,
+    cpu_time: int = _CPU_TIME,
+    memory: int = _MEMORY,
+    refuses: list[int] = _REFUSES,
+    seconds: float = typer.Option(
+        120.0, min=1.0, max=86400.0, help="After so long nothing more is tried."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
+) -> None:
+    """Make FILE as small as can be while the loader fails on it in the same way.
+
+    Writes the small file, and beside it a script, NEW.py, that writes it again field by field.
+    """
+    from inspector.fuzzing.loader import Limits, NoLoader
+    from inspector.fuzzing.minimize import Minimizer, NoFailure
+    from inspector.repair.apply import NotWritten
+    from inspector.source import Unreadable
+
+    limits = Limits(timeout, cpu_time, memory << 20)
+    code = USAGE
+    try:
+        loader, _ = _loader(command, server, limits, refuses)
+        with ExitStack() as stack:
+            stack.callback(loader.close)
+            note = stack.enter_context(_shrinking(file.stat().st_size))
+            small = Minimizer(file, loader, seconds, note).run()
+        _write_small(small, output, force=force)
+        _show_small(small, file, output)
+        code = SOUND
+    except NoFailure as error:
+        complain(f"{file}: {error}")
+        code = FINDINGS
+    except (NoLoader, NotWritten, Unreadable) as error:
+        complain(str(error))
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _shrinking(size: int) -> Iterator[Callable[[str, int], None]]:
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda step, left: None
+        return
+    from rich.console import Console
+
+    from inspector.render.page import text
+
+    console = Console(stderr=True)
+    with console.status(text(f"{size:,} bytes")) as status:
+        yield lambda step, left: status.update(text(f"{left:,} bytes: {step}"))
+
+
+def _write_small(small: Small, output: Path, *, force: bool) -> None:
+    from inspector.fuzzing.script import script_of
+    from inspector.repair.apply import File, write
+    from inspector.repair.segments import Composed, Write
+
+    script = output.with_name(f"{output.name}.py")
+    code = script_of(small, output.name, script.name).encode()
+    files = [
+        File(path, Composed((Write(data, "minimize"),), path.name), 0o644)
+        for path, data in ((output, small.data), (script, code))
+    ]
+    write(files, (), lambda places: None, force=force)
+
+
+def _show_small(small: Small, file: Path, output: Path) -> None:
+    from inspector.render.fuzz_run import small_page
+
+    show(small_page(small, str(file), file.stat().st_size, str(output)))

@@ -1,0 +1,189 @@
+"""A run of a loader over many files: as text for people, as JSON, as JUnit XML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from rich.text import Text
+
+from inspector.fuzzing.loader import Outcome
+from inspector.fuzzing.run import SCHEMA, UNEXPECTED, Failure, Result, Run
+from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from inspector.fuzzing.minimize import Small
+
+_MOST_NAMES = 3
+"""Files that are named of those that fail alike."""
+_MOST_DISAGREEMENTS = 40
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_STYLES = {
+    Outcome.OK: "green",
+    Outcome.REFUSED: "",
+    Outcome.CRASH: "bold red",
+    Outcome.HANG: "bold red",
+    Outcome.MEMORY: "bold red",
+}
+
+
+def page(run: Run) -> Iterator[RenderableType]:
+    """What came of a run: what contradicts us first, then what failed, one entry a failure."""
+    yield text((run.command, STRONG))
+    yield text(_summary(run))
+    if run.disagreements:
+        yield Text()
+        yield _disagreements(run)
+    for failure in run.failures(*UNEXPECTED):
+        yield Text()
+        yield from _failure(failure)
+    if refusals := run.failures(Outcome.REFUSED):
+        yield Text()
+        table = columns("refused", "because", numbers=("refused",))
+        for failure in refusals:
+            because = failure.observed.gist or failure.observed.detail
+            table.add_row(f"{len(failure.results):,}", text(because))
+        yield table
+
+
+def _summary(run: Run) -> str:
+    done, counts = len(run.results), run.counts
+    parts = [f"{counts[outcome]:,} {outcome}" for outcome in Outcome if counts[outcome]]
+    if run.disagreements:
+        parts.append(counted(len(run.disagreements), "disagreement"))
+    of = "" if done == run.total else f" of {run.total:,}"
+    files = counted(done, "file") if not of else f"{done:,}{of} files"
+    return " · ".join((files, *parts))
+
+
+def _disagreements(run: Run) -> RenderableType:
+    table = columns("disagreement", "we say", "it does", "because")
+    shown = run.disagreements[:_MOST_DISAGREEMENTS]
+    for result in shown:
+        observed = result.observed
+        ours = f"{result.ours}" + (f": {result.why}" if result.why else "")
+        says = text((observed.outcome, _STYLES[observed.outcome]))
+        table.add_row(text(result.file), text(ours), says, text(observed.gist or observed.detail))
+    if left := len(run.disagreements) - len(shown):
+        table.add_row(text((f"and {left:,} more", QUIET)), "", "", "")
+    return table
+
+
+def _failure(failure: Failure) -> Iterator[RenderableType]:
+    observed, results = failure.observed, failure.results
+    yield text(
+        (observed.outcome, _STYLES[observed.outcome]),
+        f" {observed.detail} · {counted(len(results), 'file')}",
+    )
+    lines = labelled()
+    if observed.gist:
+        lines.add_row("says", text(observed.gist))
+    names = [result.file for result in results[:_MOST_NAMES]]
+    more = len(results) - len(names)
+    lines.add_row("files", text(", ".join(names) + (f", and {more:,} more" if more else "")))
+    yield lines
+
+
+def to_dict(run: Run) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "schema": SCHEMA,
+        "command": run.command,
+        "files": run.total,
+        "done": len(run.results),
+        "counts": {str(outcome): n for outcome, n in run.counts.items()},
+        "disagreements": [_of(result) for result in run.disagreements],
+        "failures": [
+            {
+                "outcome": str(failure.observed.outcome),
+                "detail": failure.observed.detail,
+                "gist": failure.observed.gist,
+                "files": [result.file for result in failure.results],
+                "log": failure.observed.log,
+            }
+            for failure in run.failures(*UNEXPECTED, Outcome.REFUSED)
+        ],
+        "results": [_of(result) for result in run.results],
+    }
+
+
+def _of(result: Result) -> dict[str, Any]:
+    observed = result.observed
+    return {
+        "file": result.file,
+        "xxh3": result.digest,
+        "outcome": str(observed.outcome),
+        "detail": observed.detail,
+        "gist": observed.gist,
+        "seconds": round(observed.seconds, 3),
+        "ours": None if result.ours is None else str(result.ours),
+        "why": result.why or None,
+    }
+
+
+def junit(run: Run) -> str:
+    """The same as JUnit XML: a test case a file, failed where somebody should look."""
+    seconds = sum(result.observed.seconds for result in run.results)
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_clean(run.command),
+        tests=str(len(run.results)),
+        failures=str(sum(result.unexpected for result in run.results)),
+        errors="0",
+        skipped="0",
+        time=f"{seconds:.3f}",
+    )
+    for result in run.results:
+        observed = result.observed
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname="slotscope.fuzz",
+            name=_clean(result.file),
+            time=f"{observed.seconds:.3f}",
+        )
+        if result.unexpected:
+            kind = "disagreement" if result.disagrees else str(observed.outcome)
+            ours = f"; we say: {result.ours} {result.why}".rstrip() if result.disagrees else ""
+            says = f"{observed.outcome} {observed.detail}: {observed.gist}{ours}"
+            failure = ElementTree.SubElement(case, "failure", type=kind, message=_clean(says))
+            failure.text = _clean(observed.log)
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, "unicode", xml_declaration=True) + "\n"
+
+
+def _clean(words: str) -> str:
+    """Without characters that no XML document may hold."""
+    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", words)
+
+
+def small_page(small: Small, name: str, size: int, written: str) -> Iterator[RenderableType]:
+    """What became of a file that was made smaller.
+
+    Args:
+        small: what is left.
+        name: of the file, as the user gave it.
+        size: its bytes.
+        written: where the small one is.
+    """
+    yield text((name, STRONG), f": {size:,} bytes, now {len(small.data):,}")
+    observed = small.failure
+    yield text(
+        "still fails: ", (observed.outcome, _STYLES[observed.outcome]), f" {observed.detail}"
+    )
+    if observed.gist:
+        yield text(f"says: {observed.gist}")
+    yield Text()
+    table = columns("left", "bytes", numbers=("bytes",))
+    for step, left in small.steps:
+        table.add_row(text(step), f"{left:,}")
+    yield table
+    yield Text()
+    yield text(f"{counted(small.tries, 'run')} of the loader")
+    yield text(("written", "green"), f": {written}, {written}.py")
