@@ -50,6 +50,12 @@ ikawrakow/ik_llama.cpp PR #1584 (`.checkpoints`, `.tokens.json`); dgabehar/llama
 `formats.sidecars.stck` describes (`.gen`, `.hbnd`, `.drft`).
 """
 
+RECORD = ".slotscope.json"
+"""What the name of slotscope's own record of a file adds to that of the file.
+
+It is one document: `repair` says in it how the file was made, `seal` what its bytes are.
+"""
+
 _BY_LENGTH = sorted(SUFFIXES, key=len, reverse=True)
 
 _JAN = re.compile(r"[0-9a-f]{32}")
@@ -198,6 +204,14 @@ def bundle(path: str | Path) -> Bundle:
         state=state,
         siblings=tuple(other for other in siblings if other.file.path != path),
     )
+
+
+def has_record(path: str | Path) -> bool:
+    """Whether slotscope's record of the file at `path` lies beside it."""
+    try:
+        return Path(f"{path}{RECORD}").is_file()
+    except ValueError:  # a name with a zero byte
+        return False
 
 
 def _companions(state: Path) -> tuple[Companion, ...]:

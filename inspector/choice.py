@@ -60,6 +60,7 @@ FIELDS = {
     "restore": Field(lambda row: row.restore or "none"),
     "reused": Field(lambda row: row.reused, {"": 1}),
     "model": Field(lambda row: row.model or "none"),
+    "seal": Field(lambda row: row.sealed or "none"),
     "worst": Field(lambda row: row.worst or ("error" if row.problem else "sound")),
     "finding": Field(lambda row: " ".join(found.code for found in row.findings)),
 }

@@ -68,7 +68,7 @@ class Totals:
         files: all that were looked at.
         states: those with a line.
         bytes: of the states and their companions.
-        by_kind, by_restore, by_worst: how many of each.
+        by_kind, by_restore, by_worst, by_seal: how many of each.
         bytes_read: from all of them.
         bugs: files that we failed on.
     """
@@ -79,6 +79,7 @@ class Totals:
     by_kind: dict[str, int] = field(default_factory=dict)
     by_restore: dict[str, int] = field(default_factory=dict)
     by_worst: dict[str, int] = field(default_factory=dict)
+    by_seal: dict[str, int] = field(default_factory=dict)
     bytes_read: int = 0
     bugs: int = 0
 
@@ -92,6 +93,8 @@ class Totals:
             self.states += 1
             self.bytes += row.size + row.companion_bytes
             _count(self.by_restore, row.restore)
+            if row.sealed:
+                _count(self.by_seal, row.sealed)
         if row.listed:
             _count(self.by_worst, row.worst or ("error" if row.problem else "sound"))
 

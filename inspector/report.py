@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from formats.ggml_types import IK
 from inspector.builds import Interval
-from inspector.bundle import Beside, Bundle, bundle, looked_into
+from inspector.bundle import Beside, Bundle, bundle, has_record, looked_into
 from inspector.checks import findings_of, in_order
 from inspector.checks.containers import check_container
 from inspector.checks.envelope import check_link, unrecognised
@@ -25,6 +25,7 @@ from inspector.span import Span
 from inspector.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
+    from inspector.checks.seals import Compared
     from inspector.checks.tensors import Statistics
     from inspector.containers import Container
     from inspector.geometry import MemoryExpectation
@@ -51,6 +52,7 @@ class Report:
         beside: the companions that were looked into.
         findings: the worst first, then in file order.
         statistics: of the stored numbers, by block, if they were read.
+        sealed: how it compares with the seal beside it, if there is one.
     """
 
     source: Source
@@ -63,6 +65,7 @@ class Report:
     beside: tuple[Beside, ...] = ()
     findings: tuple[Finding, ...] = ()
     statistics: tuple[Statistics, ...] = ()
+    sealed: Compared | None = None
 
     @property
     def name(self) -> str:
@@ -93,7 +96,24 @@ def examined(
         around = bundle(path)
         with looked_into(around.companions) as beside:
             report = report_of(source, around, beside, model)
-            yield _deep(source, report) if deep else report
+            if deep:
+                report = _deep(source, report)
+            yield with_seal(report, path, deep=deep)
+
+
+def with_seal(report: Report, path: str | Path, *, deep: bool) -> Report:
+    """The report, compared with the seal beside the file if there is a record.
+
+    Args:
+        report: of the file.
+        path: of it.
+        deep: whether to read all that was sealed.
+    """
+    if not has_record(path):
+        return report
+    from inspector.checks.seals import compared
+
+    return compared(report, path, deep=deep)
 
 
 def report_of(

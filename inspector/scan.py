@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inspector.bundle import Bundle, Role, bundle, looked_into
+from inspector.bundle import RECORD, Bundle, Role, bundle, looked_into
 from inspector.check import Check, check_of
+from inspector.checks import in_order
 from inspector.prompt import usual
-from inspector.report import Report, report_of
+from inspector.report import Report, report_of, with_seal
 from inspector.source import Source, Unreadable, opened
 from inspector.target import Target
 
 if TYPE_CHECKING:
     from inspector.findings import Finding
     from inspector.tokens import Tokens
-
-RECORD = ".slotscope.json"
-"""What the name of slotscope's own record of a file adds to that of the file."""
 
 SMALL = 1 << 20
 """Bytes of a file up to which all of it is read, to tell whether another one is equal."""
@@ -101,6 +99,8 @@ class Row:
         n_listed: all of them.
         companions: names of the files that belong to it.
         companion_bytes: their size together.
+        sealed: how it compares with its seal: `holds`, `tokens hold` where no more was compared,
+            `differs`; empty without a seal.
         restore, reason, message: what the server does; empty for what is no state.
         reused: tokens it reuses of a prompt that goes on from all of them; None if unknown.
         model: whether it belongs to the server's model.
@@ -131,6 +131,7 @@ class Row:
     n_listed: int = 0
     companions: tuple[str, ...] = ()
     companion_bytes: int = 0
+    sealed: str = ""
     restore: str = ""
     reason: str | None = None
     message: str = ""
@@ -164,16 +165,18 @@ class Job:
     Attributes:
         target: the server, its model not open.
         model: where the model is; None without one.
+        verify: whether to read all that was sealed.
     """
 
     target: Target
     model: str | None
+    verify: bool = False
 
 
-def job_for(target: Target) -> Job:
+def job_for(target: Target, *, verify: bool = False) -> Job:
     """What other processes need to judge for this server; the model must be at the same place."""
     model = None if target.model is None else str(Path(target.model.source.name).resolve())
-    return Job(replace(target, model=None, memory=None), model)
+    return Job(replace(target, model=None, memory=None), model, verify)
 
 
 _prepared: list[tuple[Job, Target]] = []
@@ -187,7 +190,7 @@ def rows_of(items: Sequence[Item], job: Job) -> list[Row]:
         _open.close()
         _prepared[:] = [(job, _target(job))]
     target = _prepared[0][1]
-    return [row_of(item, target) for item in items]
+    return [row_of(item, target, verify=job.verify) for item in items]
 
 
 def _target(job: Job) -> Target:
@@ -199,12 +202,13 @@ def _target(job: Job) -> Target:
     return replace(made, model_name=job.target.model_name)
 
 
-def row_of(item: Item, target: Target) -> Row:
+def row_of(item: Item, target: Target, *, verify: bool = False) -> Row:
     """Look at one file.
 
     Args:
         item: the file.
         target: the server to judge for.
+        verify: whether to read all that was sealed.
 
     Returns:
         Its row; whatever goes wrong is said in it.
@@ -212,7 +216,7 @@ def row_of(item: Item, target: Target) -> Row:
     if item.problem:
         return _failed(item, item.problem)
     try:
-        return _looked_at(item, target)
+        return _looked_at(item, target, verify=verify)
     except Unreadable as error:
         return _failed(item, str(error))
     except Exception as error:  # one file that we cannot handle must not end the scan of others
@@ -223,7 +227,7 @@ def _failed(item: Item, problem: str) -> Row:
     return Row(item.path, Kind.FAILED, named=item.named, problem=problem)
 
 
-def _looked_at(item: Item, target: Target) -> Row:
+def _looked_at(item: Item, target: Target, *, verify: bool) -> Row:
     if not item.named and item.path.endswith(RECORD):
         return _of_record(item)
     around = bundle(item.path)
@@ -233,6 +237,7 @@ def _looked_at(item: Item, target: Target) -> Row:
             return replace(row, kind=kind, bytes_read=source.bytes_read)
         with looked_into(around.companions) as beside:
             report = report_of(source, around, beside, target.memory)
+            report = with_seal(report, item.path, deep=verify)
             row = _described(row, report)
             if row.kind is Kind.ORPHAN and around.state is not None and not item.named:
                 row = replace(row, kind=Kind.COMPANION)
@@ -291,6 +296,7 @@ def _described(row: Row, report: Report) -> Row:
         n_checkpoints=sum(checkpoint.usable for checkpoint in report.checkpoints),
         n_listed=len(report.checkpoints),
         companions=tuple(companion.file.name for companion in around.companions),
+        sealed=_sealed(report),
         companion_bytes=sum(companion.file.size for companion in around.companions),
         findings=_in_short(report.findings),
     )
@@ -335,8 +341,23 @@ def _judged(row: Row, check: Check) -> Row:
         message=check.restore.message,
         reused=next_.found.reused,
         model=check.identity.outcome.in_short,
-        findings=_in_short(check.findings),
+        findings=_in_short(in_order((*check.findings, *_of_seal(check)))),
     )
+
+
+def _of_seal(check: Check) -> Iterator[Finding]:
+    """What differs from the seal in companions that this server does not read."""
+    for finding in check.report.findings:
+        if finding.code.startswith("seal.") and finding not in check.findings:
+            yield finding
+
+
+def _sealed(report: Report) -> str:
+    if report.sealed is None:
+        return ""
+    if not report.sealed.holds:
+        return "differs"
+    return "holds" if report.sealed.complete else "tokens hold"
 
 
 def _in_short(findings: tuple[Finding, ...]) -> tuple[Found, ...]:

@@ -43,6 +43,19 @@ class Source:
         self.bytes_read += len(data)
         return data
 
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from `offset` on, as far as there is one read's worth; 0 at the end.
+
+        Raises:
+            Unreadable: if the disk does not give them.
+        """
+        try:
+            n = os.preadv(self.descriptor, [buffer], offset)
+        except OSError as error:
+            raise Unreadable(f"{error.strerror} at 0x{offset:x}") from error
+        self.bytes_read += n
+        return n
+
     def _pread(self, offset: int, size: int) -> bytes:
         try:
             return os.pread(self.descriptor, size, offset)

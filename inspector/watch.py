@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inspector.bundle import belongs_to
+from inspector.bundle import RECORD, belongs_to
 from inspector.folder import items
-from inspector.scan import RECORD, Item
+from inspector.scan import Item
 
 Stamp = tuple[int, int, int]
 """Inode, bytes, nanoseconds of the last change."""

@@ -14,6 +14,7 @@ from samples.sample import sha256
 from samples.small import MODELS, header
 from samples.spoilt import spoilt_states
 from samples.spoilt_lists import spoilt_lists
+from samples.spoilt_seals import spoilt_seals
 from samples.whole import intact
 
 HERE = Path(__file__).parent
@@ -43,7 +44,7 @@ made_by = "python -m samples.make"
 def files() -> dict[str, bytes]:
     """Path below this folder -> bytes, of every file that this script writes."""
     made = dict(models())
-    for sample in (*intact(), *spoilt_states(), *spoilt_lists()):
+    for sample in (*intact(), *spoilt_states(), *spoilt_lists(), *spoilt_seals()):
         for path, data in sample.files():
             if path in made:
                 raise ValueError(path)

@@ -52,6 +52,7 @@ _ON_DEMAND = (
     "checks.ik",
     "checks.model",
     "checks.reuse",
+    "checks.seals",
     "checks.target",
     "checks.tensors",
     "identity",

@@ -12,6 +12,7 @@ from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
 from inspector.cli.repair import repair
 from inspector.cli.scan import ScanCommand, scan
+from inspector.cli.seal import seal
 from inspector.cli.tokens import tokens
 from inspector.cli.usage import Commands
 
@@ -46,6 +47,7 @@ def _root(
 app.command(cls=InspectCommand)(inspect)
 app.command()(check)
 app.command(cls=ScanCommand)(scan)
+app.command()(seal)
 app.command()(repair)
 app.command()(tokens)
 app.command()(geometry)

@@ -74,6 +74,9 @@ def scan(
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON, one document a line."),
     csv: Path | None = typer.Option(None, metavar="FILE", help="Write a table too, as CSV."),
+    verify: bool = typer.Option(
+        False, "--verify", help="Read all of every sealed file, and compare it with its seal."
+    ),
     watch: bool = typer.Option(
         False, "--watch", help="Go on, and report files again as they change; Ctrl-C ends it."
     ),
@@ -94,6 +97,7 @@ def scan(
     """
     from inspector.choice import BadChoice, condition, sort_key
     from inspector.findings import Severity
+    from inspector.scan import job_for
     from inspector.target import BadTarget, target_of
 
     if fail_on not in (*Severity, "never"):
@@ -117,7 +121,8 @@ def scan(
             table = stack.enter_context(_table(csv))
             folder = f"{paths[0].rstrip('/')}/" if len(paths) == 1 else ""
             printer = _Printer(conditions, limit, table, folder, as_json=json)
-            code = _scanned(paths, target, printer, order, workers, watch=watch)
+            job = job_for(target, verify=verify)
+            code = _scanned(paths, target, job, printer, order, workers, watch=watch)
     except BadTarget as error:
         complain(str(error))
         code = USAGE
@@ -227,6 +232,7 @@ def _code(row: Row, limit: int) -> int:
 def _scanned(
     paths: list[str],
     target: Target,
+    job: Job,
     printer: _Printer,
     order: tuple[Callable[[Row], Value], bool] | None,
     n_workers: int,
@@ -237,12 +243,12 @@ def _scanned(
     from inspector.fleet import rows
     from inspector.folder import items
     from inspector.ledger import Totals, ledger
-    from inspector.scan import Kind, job_for
+    from inspector.scan import Kind
     from inspector.watch import Watch
 
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     bar = Bar(sum(1 for _ in items(paths)) if on_terminal and not watch else None)
-    job, totals, interrupted = job_for(target), Totals(), False
+    totals, interrupted = Totals(), False
     watched = Watch(paths) if watch else None
     with ledger() as book:
         try:

@@ -34,6 +34,12 @@ def to_dict(report: Report) -> dict[str, Any]:
         "companions": [_companion(report, one) for one in report.bundle.companions],
         "findings": [finding_dict(finding) for finding in report.findings],
     }
+    if report.sealed is not None:
+        found["seal"] = {
+            "holds": report.sealed.holds,
+            "complete": report.sealed.complete,
+            "companions": list(report.sealed.companions),
+        }
     root = report.identification.root
     if root is not None and root.role == "model":
         from inspector.model_summary import summary

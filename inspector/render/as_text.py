@@ -76,6 +76,7 @@ def page(report: Report, name: str, width: int, *, show_tokens: bool) -> Iterato
         _facts(report),
         _checkpoints(report),
         _companions(report),
+        _seal(report),
         _statistics(report),
         findings_part(report.findings),
     ):
@@ -313,6 +314,22 @@ def _companions(report: Report) -> Iterator[RenderableType]:
         state = around.state
         where = f"{state.name}, beside it" if state is not None else "not beside it"
         yield text(("state    ", STRONG), where)
+
+
+def _seal(report: Report) -> Iterator[RenderableType]:
+    """How it compares with its seal, if there is one."""
+    sealed = report.sealed
+    if sealed is None:
+        return
+    what = counted(len(sealed.seal.tiles), "section")
+    if sealed.companions:
+        what += f" and {counted(len(sealed.companions), 'companion')}"
+    words, style = "does not hold", STYLES["error"]
+    if sealed.holds:
+        words, style = f"holds: {what} as sealed", STYLES["recognised"]
+        if not sealed.complete:
+            words = "holds as to length and tokens; --deep reads the rest"
+    yield text(("seal     ", STRONG), (words, style))
 
 
 def _statistics(report: Report) -> Iterator[RenderableType]:

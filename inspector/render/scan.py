@@ -186,6 +186,13 @@ def apart(rows: Iterator[Row], folder: str = "") -> Iterator[RenderableType]:
         yield text(f"{size(row.size):>5}  {row.path.removeprefix(folder)}{what}")
 
 
+_SEALS = {
+    "holds": "hold",
+    "differs": "do not",
+    "tokens hold": "hold as to length and tokens (--verify reads the rest)",
+}
+
+
 def _several(n: int, kind: Kind) -> str:
     if kind in (Kind.UNKNOWN, Kind.FAILED, Kind.OTHER):
         return f"{n:,} {_UNCOUNTABLE[kind]}"

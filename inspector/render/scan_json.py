@@ -46,6 +46,7 @@ def line(row: Row) -> dict[str, Any]:
         },
         "reuse": {"case": "append", "reused": row.reused},
         "model": row.model or None,
+        "seal": row.sealed or None,
         "worst": row.worst or None,
         "findings": [asdict(one) for one in row.findings],
         "bytes_read": row.bytes_read,
@@ -84,6 +85,7 @@ def totals_line(totals: Totals, target: Target, *, interrupted: bool) -> dict[st
         "bytes": totals.bytes,
         "kinds": dict(totals.by_kind),
         "restore": dict(totals.by_restore),
+        "seals": dict(totals.by_seal),
         "worst": dict(totals.by_worst),
         "bytes_read": totals.bytes_read,
     }
@@ -115,6 +117,7 @@ def record(row: Row) -> dict[str, Any]:
         "restore_reason": row.reason,
         "reused_append": row.reused,
         "model": row.model,
+        "seal": row.sealed,
         "worst": row.worst,
         "worst_finding": worst.code if worst is not None else None,
         "findings": " ".join(found.code for found in row.findings),

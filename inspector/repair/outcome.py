@@ -10,18 +10,15 @@ from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from inspector.bundle import SUFFIXES
+from inspector.bundle import RECORD, SUFFIXES
 from inspector.node import Kind, walk
 from inspector.repair.apply import File, NotWritten, write
 from inspector.repair.plan import Plan
 from inspector.repair.segments import CHUNK, Composed, Write
 from inspector.report import Report
+from inspector.seal import SCHEMA
 from inspector.source import opened
 from inspector.span import gaps
-
-RECORD = ".slotscope.json"
-"""What the name of the record adds to that of the copy."""
-SCHEMA = "slotscope.record/1"
 
 
 def carry_out(

@@ -1,0 +1,273 @@
+"""A seal: digests of a file by section, kept beside it, that tell later which bytes changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inspector.bundle import RECORD
+from inspector.node import Kind, walk
+from inspector.source import Source, Unreadable, opened
+from inspector.span import Span, gaps
+
+if TYPE_CHECKING:
+    from inspector.gguf import ModelFile
+    from inspector.report import Report
+    from inspector.target import Target
+
+SCHEMA = "slotscope.record/1"
+
+SMALL = 1 << 20
+"""Bytes of a file up to which all of it is compared with its seal, whenever it is looked at."""
+_SHORTEST = 256
+_MOST_TILES = 4096
+_CHUNK = 1 << 20
+_MOST_BYTES = 16 << 20
+"""Of a record that is read; the largest that is written has a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A stretch of a file.
+
+    Attributes:
+        path: of the largest part in it.
+        span: its bytes.
+        xxh3: xxh3-128 of them, hex.
+    """
+
+    path: str
+    span: Span
+    xxh3: str
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A companion as it was when its state was sealed."""
+
+    name: str
+    size: int
+    xxh3: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a file was when it was sealed.
+
+    Attributes:
+        size: bytes.
+        mtime_ns: its last change then, nanoseconds since 1970.
+        sealed_ns: when it was sealed.
+        sha256: of all bytes, hex.
+        tiles: the file from its first byte to its last.
+        n_tokens: tokens it stood for.
+        tokens: xxh3-128 of their ids, hex; empty without any.
+        companions: the files that belonged to it.
+        model: name and fingerprint of its model, if that was given.
+        target: the server that it was meant for, if that was given.
+    """
+
+    size: int
+    mtime_ns: int
+    sealed_ns: int
+    sha256: str
+    tiles: tuple[Tile, ...]
+    n_tokens: int
+    tokens: str
+    companions: tuple[SealedFile, ...]
+    model: dict[str, str] | None = None
+    target: str | None = None
+
+
+class BadSeal(Exception):
+    """A record that cannot be read; the message says why."""
+
+
+def record_of(path: str | Path) -> dict[str, Any] | None:
+    """The record beside the file at `path`; None if there is none.
+
+    Raises:
+        BadSeal: if it is no record of ours.
+    """
+    try:
+        with opened(f"{path}{RECORD}") as source:
+            data = source.read_at(0, min(source.size, _MOST_BYTES + 1))
+    except Unreadable:
+        return None
+    if len(data) > _MOST_BYTES:
+        raise BadSeal("it is larger than 16 MiB")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadSeal("it is no JSON") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise BadSeal(f"its schema is not {SCHEMA}")
+    return document
+
+
+def seal_beside(path: str | Path) -> Seal | None:
+    """The seal of the file at `path`; None if it was not sealed.
+
+    Raises:
+        BadSeal: if it cannot be read.
+    """
+    document = record_of(path)
+    if document is None or "seal" not in document:
+        return None
+    try:
+        return _seal(document["seal"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadSeal("its seal lacks parts") from error
+
+
+def _seal(found: dict[str, Any]) -> Seal:
+    tiles = tuple(
+        Tile(str(one["path"]), Span(int(one["start"]), int(one["stop"])), str(one["xxh3"]))
+        for one in found["sections"]
+    )
+    ends = [0, *(tile.span.stop for tile in tiles)]
+    if any(tile.span.start != end for tile, end in zip(tiles, ends, strict=False)):
+        raise ValueError("sections that do not follow each other")
+    if ends[-1] != int(found["bytes"]):
+        raise ValueError("sections that do not end with the file")
+    model, target = found.get("model"), found.get("target")
+    return Seal(
+        size=int(found["bytes"]),
+        mtime_ns=int(found["mtime_ns"]),
+        sealed_ns=int(found["sealed_ns"]),
+        sha256=str(found["sha256"]),
+        tiles=tiles,
+        n_tokens=int(found["tokens"]["count"]),
+        tokens=str(found["tokens"]["xxh3"] or ""),
+        companions=tuple(
+            SealedFile(str(one["name"]), int(one["bytes"]), str(one["xxh3"]))
+            for one in found["companions"]
+        ),
+        model={str(k): str(v) for k, v in model.items()} if model else None,
+        target=None if target is None else str(target),
+    )
+
+
+# -- digests ---------------------------------------------------------------------------------------
+
+
+def digests(source: Source, spans: Sequence[Span], *more: Any) -> Iterator[str]:
+    """xxh3-128 of adjoining spans, hex; every byte is read once.
+
+    Args:
+        source: the file.
+        spans: in file order, each beginning where the one before ends.
+        more: further digests that are given all bytes.
+    """
+    from xxhash import xxh3_128
+
+    buffer = memoryview(bytearray(_CHUNK))
+    held = Span(0, 0)
+    for span in spans:
+        state, at = xxh3_128(), span.start
+        while at < span.stop:
+            if at not in held:
+                n = source.read_into(buffer[: min(_CHUNK, spans[-1].stop - at)], at)
+                if not n:
+                    break
+                held = Span(at, at + n)
+                for one in more:
+                    one.update(buffer[:n])
+            stop = min(span.stop, held.stop)
+            state.update(buffer[at - held.start : stop - held.start])
+            at = stop
+        yield state.hexdigest()
+
+
+def tiles_of(report: Report) -> list[tuple[str, Span]]:
+    """A file in stretches, each a part that is worth naming with what little lies before it."""
+    shortest = max(_SHORTEST, report.size // _MOST_TILES)
+    found: list[tuple[str, Span]] = []
+    start, largest, name, section = 0, 0, "", ""
+    for path, span in _parts(report, Span(0, report.size)):
+        within = path.partition(".")[0] if "." in path else ""
+        if span.start > start and (within != section or span.start - start >= shortest):
+            found.append((name, Span(start, span.start)))
+            start, largest = span.start, 0
+        if len(span) >= largest:
+            largest, name = len(span), path
+        section = within
+    if start < report.size:
+        found.append((name, Span(start, report.size)))
+    return found
+
+
+def _parts(report: Report, whole: Span) -> Iterator[tuple[str, Span]]:
+    """All bytes of a file: the leaves of its tree, and what no leaf owns."""
+    root, at = report.identification.root, 0
+    for path, node in walk(root) if root is not None else ():
+        if node.children or not len(node.span) or node.span.start < at:
+            continue
+        if node.span.start > at:
+            yield "gap", Span(at, node.span.start)
+        at = node.span.stop
+        yield path if node.kind is not Kind.GAP else "gap", node.span
+    for gap in gaps([Span(0, at)], whole):
+        yield "gap", gap
+
+
+def digest_of(path: Path) -> tuple[int, str]:
+    """Bytes of a file, and xxh3-128 of all of them.
+
+    Raises:
+        Unreadable: if the system does not give us the file.
+    """
+    with opened(path) as source:
+        (found,) = digests(source, [source.whole()])
+        return source.size, found
+
+
+# -- making one ------------------------------------------------------------------------------------
+
+
+def seal_of(report: Report, target: Target | None, model: ModelFile | None) -> dict[str, Any]:
+    """The seal of a file, as it is written; reads every byte of it and of its companions."""
+    tiles, sha256 = tiles_of(report), hashlib.sha256()
+    found = list(digests(report.source, [span for _, span in tiles], sha256))
+    tokens, around = report.tokens, report.bundle
+    return {
+        "tool": f"slotscope {version('slotscope')}",
+        "sealed_ns": time.time_ns(),
+        "bytes": report.size,
+        "mtime_ns": around.subject.mtime_ns,
+        "sha256": sha256.hexdigest(),
+        "tokens": {
+            "count": tokens.count if tokens is not None else 0,
+            "xxh3": tokens.digest if tokens is not None and len(tokens.ids) else None,
+        },
+        "model": None if model is None else fingerprint(model),
+        "target": None if target is None else target.build.label,
+        "companions": list(_companions(report)),
+        "sections": [
+            {"path": path, "start": span.start, "stop": span.stop, "xxh3": digest}
+            for (path, span), digest in zip(tiles, found, strict=True)
+        ],
+    }
+
+
+def _companions(report: Report) -> Iterator[dict[str, Any]]:
+    for companion in report.bundle.companions:
+        with suppress(Unreadable):
+            size, digest = digest_of(companion.file.path)
+            yield {"name": companion.file.name, "bytes": size, "xxh3": digest}
+
+
+def fingerprint(model: ModelFile) -> dict[str, str]:
+    """What tells a model file from others: its metadata and the table of its tensors."""
+    from xxhash import xxh3_128_hexdigest
+
+    first = min((tensor.offset for tensor in model.tensors.values()), default=0)
+    head = model.source.read_at(0, first)
+    return {"name": Path(model.source.name).name, "header_xxh3": xxh3_128_hexdigest(head)}

@@ -1,0 +1,85 @@
+"""Seals, written beside the files that they are of."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inspector.bundle import RECORD
+from inspector.repair.apply import File, NotWritten, write
+from inspector.repair.segments import Composed, Write
+from inspector.report import examined
+from inspector.seal import SCHEMA, BadSeal, record_of, seal_of
+
+if TYPE_CHECKING:
+    from inspector.gguf import ModelFile
+    from inspector.target import Target
+
+
+class Refused(Exception):
+    """A file that is not sealed; the message says why."""
+
+
+def sealed(
+    path: Path, target: Target | None, model: ModelFile | None, *, force: bool = False
+) -> dict[str, Any]:
+    """Seal a file together with its companions.
+
+    Args:
+        path: the file; what a record beside it says of its making stays.
+        target: the server that it is said to be of.
+        model: the model that it is said to be of.
+        force: whether a seal that does not hold may be replaced.
+
+    Returns:
+        The record that was written.
+
+    Raises:
+        Refused: for a companion, and for a file that is not what was sealed before.
+        BadSeal: if there is a record that cannot be read.
+        Unreadable: if the system does not give us the file.
+        NotWritten: if the record cannot be written, or the file changed meanwhile.
+    """
+    with examined(path, deep=False) as report:
+        around = report.bundle
+        if around.state is not None and not report.sections:
+            raise Refused(f"it is sealed with its state, {around.state.name}")
+        document = _before(path, force=force)
+        seal = seal_of(report, target, model)
+        if "seal" in document and not force and not _agree(document["seal"], seal):
+            raise Refused(
+                "it is not what was sealed before: inspect --deep says where; --force seals it anew"
+            )
+        if report.source.stamp() != (around.subject.size, around.subject.mtime_ns):
+            raise NotWritten("it changed while it was read")
+        document = {**document, "schema": SCHEMA, "seal": seal}
+        mode = os.fstat(report.source.descriptor).st_mode & 0o666 | stat.S_IWUSR
+    data = (json.dumps(document, indent=1) + "\n").encode()
+    record = path.with_name(path.name + RECORD)
+    content = Composed((Write(data, "record"),), RECORD)
+
+    def look(places: Sequence[Path]) -> None:
+        pass
+
+    write([File(record, content, mode)], (), look, force=True)
+    return document
+
+
+def _before(path: Path, *, force: bool) -> dict[str, Any]:
+    """The record that is there; nothing for one that may be replaced."""
+    try:
+        return record_of(path) or {}
+    except BadSeal:
+        if force:
+            return {}
+        raise
+
+
+def _agree(old: object, new: dict[str, Any]) -> bool:
+    """Whether a file and its companions are what they were."""
+    parts = ("sha256", "companions")
+    return isinstance(old, dict) and all(old.get(part) == new[part] for part in parts)

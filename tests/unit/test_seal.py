@@ -1,0 +1,222 @@
+"""Seals: what they hold, what they tell of changed bytes and of other companions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+from xxhash import xxh3_128_hexdigest
+
+from inspector.bundle import RECORD
+from inspector.checks import seals
+from inspector.cli.app import app
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.report import examined
+from inspector.seal import seal_beside
+from tests.support.writer import DIALECTS, F16, Cache, Memory, Row, Slot, Tokens, cells_of, pack
+
+ROOT = Path(__file__).resolve().parents[2]
+INTACT = ROOT / "samples/intact"
+HYBRID = "ggsq2.hybrid--with-pkcl1.slot"
+MODEL = ROOT / "samples/models/llama.gguf"
+SAVED = 1_000_000_000
+
+
+def ran(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state of two sections with a sidecar."""
+    for suffix in ("", ".ckpt"):
+        copy = tmp_path / f"slot.bin{suffix}"
+        shutil.copyfile(INTACT / (HYBRID + suffix), copy)
+        os.utime(copy, (SAVED, SAVED))
+    return tmp_path / "slot.bin"
+
+
+def sealed(state: Path, *words: object) -> dict[str, Any]:
+    result = ran("seal", state, *words)
+    assert result.exit_code == SOUND, result.output
+    document = json.loads(Path(f"{state}{RECORD}").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def codes(state: Path, *, deep: bool = True) -> list[tuple[str, str]]:
+    with examined(state, deep=deep) as report:
+        return [(one.code, one.path) for one in report.findings if one.code.startswith("seal.")]
+
+
+def test_what_a_seal_holds(state: Path) -> None:
+    document = sealed(state, "--model", MODEL, "--build", "b10229")
+    seal, data = document["seal"], state.read_bytes()
+    assert document["schema"] == "slotscope.record/1"
+    assert (seal["bytes"], seal["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+    assert seal["model"]["name"] == "llama.gguf"
+    assert seal["target"] == "b10229"
+    (companion,) = seal["companions"]
+    assert companion["xxh3"] == xxh3_128_hexdigest(Path(f"{state}.ckpt").read_bytes())
+    at = 0
+    for section in seal["sections"]:
+        assert section["start"] == at
+        at = section["stop"]
+        assert section["xxh3"] == xxh3_128_hexdigest(data[section["start"] : at])
+    assert at == len(data)
+    assert {one["path"].partition(".")[0] for one in seal["sections"]} >= {"tokens", "attn", "recr"}
+    assert codes(state) == []
+
+
+def test_a_changed_bit_is_found_in_its_section(state: Path) -> None:
+    seal, data = sealed(state)["seal"], state.read_bytes()
+    for offset in (*range(0, 64, 8), *range(64, len(data), 97), len(data) - 1):
+        state.write_bytes(data[:offset] + bytes([data[offset] ^ 16]) + data[offset + 1 :])
+        os.utime(state, (SAVED, SAVED))
+        within = [one for one in seal["sections"] if one["start"] <= offset < one["stop"]]
+        with examined(state, deep=True) as report:
+            found = [one for one in report.findings if one.code.startswith("seal.")]
+            assert report.sealed is not None
+            assert not report.sealed.holds
+        assert [one.code for one in found] == ["seal.section-differs"]
+        assert (found[0].path, found[0].span.start, found[0].span.stop) == (
+            within[0]["path"],
+            within[0]["start"],
+            within[0]["stop"],
+        )
+
+
+def test_of_a_long_file_only_the_tokens_are_compared_unless_it_is_read(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seals, "SMALL", 0)
+    sealed(state)
+    data = state.read_bytes()
+    state.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert codes(state, deep=False) == []
+    assert [code for code, _ in codes(state)] == ["seal.section-differs"]
+    state.write_bytes(data[:16] + b"\1" + data[17:])
+    assert codes(state, deep=False) == [("seal.section-differs", "tokens")]
+
+
+def test_the_length(state: Path) -> None:
+    sealed(state)
+    data = state.read_bytes()
+    state.write_bytes(data[:-1])
+    assert [code for code, _ in codes(state)] == ["seal.length-differs"]
+    shutil.copyfile(INTACT / "ggsq2.kv--twelve-tokens.slot", state)
+    assert [code for code, _ in codes(state)] == ["seal.saved-anew"]
+
+
+def test_another_save_of_the_same_length(tmp_path: Path) -> None:
+    state = tmp_path / "slot.bin"
+    for number in (1, 2):
+        tokens = Tokens(tuple(range(number, number + 40)))
+        rows = (Row(F16, 16),) * 4
+        memory = Memory({"attn": Cache((cells_of(tokens),), k=rows, v=rows)}, DIALECTS[""])
+
+        def values(part: str, layer: int, pos: int, size: int, number: int = number) -> bytes:
+            return bytes([number]) * size
+
+        state.write_bytes(pack(Slot(2, tokens, memory), values=values).data)
+        os.utime(state, (SAVED + number, SAVED + number))
+        if number == 1:
+            sealed(state)
+    assert codes(state) == [("seal.saved-anew", "")]
+
+
+def test_companions(state: Path) -> None:
+    sealed(state)
+    sidecar = Path(f"{state}.ckpt")
+    data = sidecar.read_bytes()
+    sidecar.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(sidecar, (SAVED, SAVED))
+    assert codes(state) == [("seal.companion-differs", "")]
+    sidecar.unlink()
+    assert codes(state) == [("seal.companion-differs", "")]
+    sidecar.write_bytes(data)
+    os.utime(sidecar, (SAVED, SAVED))
+    assert codes(state) == []
+    assert "holds" in ran("inspect", state).stdout
+    assert json.loads(ran("inspect", state, "--json").stdout)["seal"] == {
+        "holds": True,
+        "complete": True,
+        "companions": ["slot.bin.ckpt"],
+    }
+
+
+def test_the_record_of_a_repair_stays(state: Path) -> None:
+    record = {"schema": "slotscope.record/1", "tool": "x", "source": {"name": "a"}, "actions": []}
+    Path(f"{state}{RECORD}").write_text(json.dumps(record))
+    assert codes(state) == []
+    document = sealed(state)
+    assert {key: document[key] for key in record} == record
+    assert document["seal"]["bytes"] == state.stat().st_size
+    assert sealed(state)["seal"]["sections"] == document["seal"]["sections"]
+
+
+def test_a_file_that_changed_is_not_sealed_again_unless_it_is_forced(state: Path) -> None:
+    before = sealed(state)
+    data = state.read_bytes()
+    state.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    result = ran("seal", state)
+    assert result.exit_code == FINDINGS
+    assert "--force" in result.stderr
+    assert json.loads(Path(f"{state}{RECORD}").read_text()) == before
+    assert sealed(state, "--force")["seal"]["sha256"] != before["seal"]["sha256"]
+    assert codes(state) == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "other"}', "\0"])
+def test_a_record_that_cannot_be_read(state: Path, text: str) -> None:
+    Path(f"{state}{RECORD}").write_text(text)
+    assert codes(state) == [("seal.unreadable", "")]
+    assert ran("seal", state).exit_code == FINDINGS
+    sealed(state, "--force")
+
+
+@pytest.mark.parametrize("part", ["sections", "companions", "tokens", "bytes", "mtime_ns"])
+def test_a_seal_that_lacks_a_part(state: Path, part: str) -> None:
+    document = sealed(state)
+    for wrong in (None, "words", {}, [1], -1):
+        document["seal"][part] = wrong
+        Path(f"{state}{RECORD}").write_text(json.dumps(document))
+        if (part, wrong) != ("mtime_ns", -1):
+            assert codes(state) == [("seal.unreadable", "")] or part == "companions"
+
+
+def test_what_is_not_sealed(state: Path, tmp_path: Path) -> None:
+    assert ran("seal", f"{state}.ckpt").exit_code == FINDINGS
+    assert ran("seal", tmp_path / "nothing").exit_code == USAGE
+    assert ran("seal", state, "--build", "b0").exit_code == USAGE
+
+
+def test_a_file_without_any_layout(tmp_path: Path) -> None:
+    file = tmp_path / "noise.bin"
+    file.write_bytes(bytes(range(256)) * 20)
+    sealed(file)
+    assert codes(file) == []
+    assert seal_beside(file) is not None
+    file.write_bytes(b"")
+    assert [code for code, _ in codes(file)] == ["seal.length-differs"]
+
+
+def test_scan_verifies(state: Path) -> None:
+    sealed(state)
+    words = ("scan", state.parent, "--build", "b10229", "--json")
+    lines = [json.loads(line) for line in ran(*words, "--verify").stdout.splitlines()]
+    assert lines[0]["seal"] == "holds"
+    assert lines[-1]["seals"] == {"holds": 1}
+    data = state.read_bytes()
+    state.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    result = ran(*words, "--verify")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == FINDINGS
+    assert lines[0]["seal"] == "differs"
+    assert lines[0]["worst"] == "error"
