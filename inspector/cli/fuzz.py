@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inspector.cli.exits import USAGE
+from inspector.cli.fuzz_mutate import mutate
+from inspector.cli.fuzz_output import manifest, put, ready
 from inspector.cli.fuzz_run import minimize, run
 from inspector.cli.output import complain, document
 
@@ -24,6 +26,7 @@ fuzz = typer.Typer(
 )
 fuzz.command()(run)
 fuzz.command()(minimize)
+fuzz.command()(mutate)
 
 
 @fuzz.command()
@@ -50,18 +53,18 @@ def generate(
     from inspector.fuzzing.manifest import GENERATE_SCHEMA, entry_of
 
     layouts = _layouts(layout)
-    _ready(out, force=force)
+    ready(out, force=force)
     entries: list[dict[str, Any]] = []
     for one in corpus(layouts, seed):
         if count is not None and len(entries) == count:
             break
         if max_bytes is not None and len(one.data) > max_bytes:
             continue
-        _put(out / one.name, one.data)
+        put(out / one.name, one.data)
         for suffix, data in one.companions.items():
-            _put(out / (one.name + suffix), data)
+            put(out / (one.name + suffix), data)
         entries.append(entry_of(one))
-    _manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
+    manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
     covered = {entry["layout"] for entry in entries}
     if missing := [layout.id for layout in layouts if layout.id not in covered]:
         complain(f"no file of {len(missing)} layouts: {', '.join(missing[:8])}")
@@ -79,30 +82,3 @@ def _layouts(ids: Sequence[str]) -> list[Layout]:
             complain(f"no layout {layout_id!r}; {near}")
             raise typer.Exit(USAGE)
     return [layout for layout in found if layout is not None] or list(all_layouts())
-
-
-def _ready(out: Path, *, force: bool) -> None:
-    """Make the folder, and see that it is empty."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        filled = any(out.iterdir())
-    except OSError as error:
-        complain(f"{out}: {error.strerror}")
-        raise typer.Exit(USAGE) from error
-    if filled and not force:
-        complain(f"{out} is not empty: --force writes into it")
-        raise typer.Exit(USAGE)
-
-
-def _put(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        complain(f"{path}: {error.strerror}")
-        raise typer.Exit(USAGE) from error
-
-
-def _manifest(out: Path, content: dict[str, Any]) -> None:
-    from json import dumps
-
-    _put(out / "manifest.json", (dumps(content, indent=1) + "\n").encode())

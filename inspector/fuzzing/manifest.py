@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from inspector.fuzzing.generator import TWINS, Generated
+from inspector.fuzzing.mutators import Mutant
+from inspector.report import Report, examined
+from inspector.restore import restore
+from inspector.target import Target
 
 GENERATE_SCHEMA = "slotscope.fuzz-generate/1"
+MUTATE_SCHEMA = "slotscope.fuzz-mutate/1"
+BUILDS = ("b10229", "b11063", "b11549")
+"""Builds for which the manifest says what becomes of a slot file: of versions 2, 3 and 4."""
 
 
 def entry_of(one: Generated) -> dict[str, Any]:
@@ -33,3 +42,44 @@ def entry_of(one: Generated) -> dict[str, Any]:
         "writer": layout.writer,
         "builds": {"from": layout.since, "to": layout.until},
     }
+
+
+def entry_of_mutant(
+    mutant: Mutant, original: str, name: str, path: Path, targets: Sequence[Target]
+) -> dict[str, Any]:
+    """The manifest's entry of a mutant that was written to `path`.
+
+    Args:
+        mutant: what it is.
+        original: name of the file that it was made of.
+        name: of the mutant.
+        path: where it is.
+        targets: servers to say what becomes of it, if it is a slot file.
+    """
+    with examined(path) as report:
+        identification = report.identification
+        reading = identification.reading
+        slot = reading is not None and reading.layout.format == "ggsq"
+        builds = {target.build.label: _verdict(report, target) for target in targets if slot}
+        return {
+            "file": name,
+            "of": original,
+            "id": mutant.id,
+            "mutator": mutant.mutator.name,
+            "meaning": mutant.mutator.meaning,
+            "bytes": len(mutant.data),
+            "sha256": hashlib.sha256(mutant.data).hexdigest(),
+            "companions": [
+                {"file": name + suffix, "sha256": hashlib.sha256(data).hexdigest()}
+                for suffix, data in mutant.companions.items()
+            ],
+            "expected": {"loader": str(mutant.mutator.must)},
+            "verdict": str(identification.verdict),
+            "findings": sorted({finding.code for finding in report.findings}),
+            "builds": builds,
+        }
+
+
+def _verdict(report: Report, target: Target) -> dict[str, Any]:
+    outcome = restore(report, target)
+    return {"outcome": str(outcome.outcome), "reason": outcome.reason}

@@ -1,0 +1,146 @@
+"""`slotscope fuzz mutate`: files that are wrong in one known way."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from inspector.cli.exits import SOUND, USAGE
+from inspector.cli.fuzz_output import manifest, put, ready
+from inspector.cli.output import complain, document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inspector.fuzzing.mutators import Mutant
+    from inspector.fuzzing.subject import Subject
+
+_LARGEST = 64 << 20
+"""Bytes of a file that is still read whole."""
+
+
+def mutate(
+    files: list[Path] = typer.Argument(..., metavar="FILE...", help="Any file; never written."),
+    out: Path | None = typer.Option(
+        None, "--out", metavar="DIR", help="Where to write all mutants; must be empty."
+    ),
+    seed: int = typer.Option(0, min=0, metavar="S", help="The same seed gives the same mutants."),
+    count: int | None = typer.Option(
+        None, min=1, metavar="N", help="At most so many of each file, of as many kinds as can be."
+    ),
+    only: str | None = typer.Option(
+        None, "--only", metavar="ID", help="One mutation, as name@path:seed; needs -o."
+    ),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", metavar="NEW", help="Where to write that one."
+    ),
+    force: bool = typer.Option(False, "--force", help="Write over what is there."),
+) -> None:
+    """Write mutants of FILE and manifest.json, which says what loaders must make of each.
+
+    Every mutant has an id, name@path:seed; --only ID -o NEW makes the same bytes again.
+    """
+    if (out is None) == (only is None) or (only is None) != (output is None):
+        complain("either --out DIR, or --only ID with -o NEW")
+        raise typer.Exit(USAGE)
+    if only is not None and output is not None:
+        _one(files, only, output, force=force)
+    elif out is not None:
+        _all(files, out, seed, count, force=force)
+    raise typer.Exit(SOUND)
+
+
+def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None:
+    from inspector.fuzzing.mutators import mutant
+    from inspector.fuzzing.subject import NoSuchPlace
+
+    if len(files) != 1:
+        complain("--only makes a mutant of one file")
+        raise typer.Exit(USAGE)
+    if output.exists() and not force:
+        complain(f"{output} is there already: --force replaces it")
+        raise typer.Exit(USAGE)
+    try:
+        found = mutant(_subject(files[0]), mutation)
+    except NoSuchPlace as error:
+        complain(f"{files[0]}: {error}")
+        raise typer.Exit(USAGE) from error
+    _write(output, found)
+    document(f"{output}: {found.mutator.meaning}; a correct loader: {found.mutator.must}")
+
+
+def _write(path: Path, found: Mutant) -> None:
+    put(path, found.data)
+    for suffix, data in found.companions.items():
+        put(path.with_name(path.name + suffix), data)
+
+
+def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: bool) -> None:
+    from inspector.fuzzing.manifest import BUILDS, MUTATE_SCHEMA, entry_of_mutant
+    from inspector.target import target_of
+
+    subjects = [(file, _subject(file)) for file in files]
+    ready(out, force=force)
+    entries: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        targets = [stack.enter_context(target_of(build=build)) for build in BUILDS]
+        for file, subject in subjects:
+            for found in _mutants(subject, seed, count):
+                name = f"{len(entries):05}-{found.mutator.name}{file.suffix}"
+                _write(out / name, found)
+                entries.append(entry_of_mutant(found, file.name, name, out / name, targets))
+    manifest(out, {"schema": MUTATE_SCHEMA, "seed": seed, "files": entries})
+    kinds = len({entry["mutator"] for entry in entries})
+    document(f"{out}: {len(entries):,} mutants of {kinds} kinds")
+
+
+def _mutants(subject: Subject, seed: int, count: int | None) -> Iterator[Mutant]:
+    """Mutants in random order, kind by kind in turn; those that change nothing are left out."""
+    from inspector.fuzzing.mutators import mutant, mutations
+    from inspector.fuzzing.subject import NoSuchPlace
+
+    dice, kinds = random.Random(seed), dict[str, list[str]]()
+    for mutator, path in mutations(subject):
+        kinds.setdefault(mutator.name, []).append(f"{mutator.name}@{path}:{seed}")
+    for ids in kinds.values():
+        dice.shuffle(ids)
+    queues, made = [iter(ids) for ids in kinds.values()], 0
+    while queues:
+        for queue in list(queues):
+            if (mutation := next(queue, None)) is None:
+                queues.remove(queue)
+                continue
+            try:
+                found = mutant(subject, mutation)
+            except NoSuchPlace:
+                continue
+            if found.data == subject.data and found.companions == subject.companions:
+                continue
+            yield found
+            made += 1
+            if made == count:
+                return
+
+
+def _subject(file: Path) -> Subject:
+    """The file and the companions beside it."""
+    from inspector.bundle import bundle
+    from inspector.fuzzing.subject import Subject
+    from inspector.source import Unreadable, opened
+
+    def read(path: Path | str) -> bytes:
+        with opened(path) as source:
+            if source.size > _LARGEST:
+                raise Unreadable(f"larger than {_LARGEST >> 20} MiB")
+            return source.read_at(0, source.size)
+
+    try:
+        beside = {one.suffix: read(one.file.path) for one in bundle(file).companions}
+        return Subject(read(file), beside)
+    except Unreadable as error:
+        complain(f"{file}: {error}")
+        raise typer.Exit(USAGE) from error
