@@ -9,7 +9,7 @@ deeper layers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from inspector.gguf import ModelFile
     from inspector.layer0.comparison import Attention, Comparison, Convolution
+    from inspector.layer0.unfit import Unfit
     from inspector.sections import Section
     from inspector.source import Source
     from inspector.tokens import Tokens
@@ -205,23 +206,65 @@ def judge(
 
     ids = tokens.ids if tokens is not None else np.zeros(0, np.int64)
     with np.errstate(all="ignore"):  # any bytes are numbers, infinities and NaN too
-        if model is None:
-            return _alone(source, sections, ids)
-        from inspector.layer0.comparison import OtherShape, comparison
-        from inspector.layer0.weights import NotTestable
+        from inspector.layer0.unfit import unfit_rows
 
-        try:
-            compared = comparison(source, sections, ids, model)
-            attention, convolution = compared.run()
-            return _answer(compared, attention, convolution, writer)
-        except OtherShape as shape:
-            return _of_other_shape(sections, str(shape))
-        except NotTestable as reason:
-            path, span = _place(sections)
-            finding = Finding(
-                "identity.not-tested", path, span, str(reason), "rows to compare", "none"
-            )
-            return Identity(Outcome.NOT_TESTED, str(reason), findings=(finding,))
+        unfit = list(unfit_rows(source, sections))
+        if model is None:
+            found = _alone(source, sections, ids)
+        else:
+            found = _compared(source, sections, ids, model, writer, unfit)
+    return replace(found, findings=(*_not_finite(unfit), *found.findings))
+
+
+def _compared(
+    source: Source,
+    sections: Sequence[Section],
+    ids: NDArray[np.int64],
+    model: ModelFile,
+    writer: str | None,
+    unfit: list[Unfit],
+) -> Identity:
+    """What a comparison says; rows that are no numbers are added to `unfit`."""
+    from inspector.layer0.comparison import OtherShape, comparison
+    from inspector.layer0.weights import NotTestable
+
+    try:
+        compared = comparison(source, sections, ids, model, unfit)
+        attention, convolution = compared.run()
+        return _answer(compared, attention, convolution, writer)
+    except OtherShape as shape:
+        return _of_other_shape(sections, str(shape))
+    except NotTestable as reason:
+        path, span = _place(sections)
+        finding = Finding("identity.not-tested", path, span, str(reason), "rows to compare", "none")
+        return Identity(Outcome.NOT_TESTED, str(reason), findings=(finding,))
+
+
+def _not_finite(unfit: Sequence[Unfit]) -> Iterator[Finding]:
+    """One finding for each block."""
+    if not unfit:
+        return
+    import inspector.checks.tensors  # noqa: F401 - registers the code
+
+    for path in dict.fromkeys(one.block.path for one in unfit):
+        of_block = [one for one in unfit if one.block.path == path]
+        positions = sorted({pos for one in of_block for pos in one.positions})
+        block = of_block[0].block
+        where = f"position {positions[0]}"
+        if len(positions) > 1:
+            where = f"{len(positions):,} positions from {positions[0]:,} to {positions[-1]:,}"
+        yield Finding(
+            "tensors.non-finite",
+            f"{path}.data",
+            block.data or block.span,
+            f"NaN or infinity in {path} at {where}",
+            "finite numbers",
+            "others",
+            (
+                f"of {max(one.n_read for one in of_block):,} cells that were looked at; "
+                "inspect --deep reads all",
+            ),
+        )
 
 
 def verdict(sides: Sequence[Side]) -> Outcome:
@@ -230,7 +273,8 @@ def verdict(sides: Sequence[Side]) -> Outcome:
     content = [side for side in seeing if side.content]
     if not content:
         return Outcome.UNDECIDABLE
-    if any(side.agreeing for side in seeing) and any(side.foreign for side in content):
+    alien = any(side.empty or (side.foreign and (side.content or side.agrees)) for side in seeing)
+    if alien and any(side.agreeing for side in seeing):
         return Outcome.MIXED
     excess = max(side.excess for side in content)
     if excess > AGREES:
@@ -285,6 +329,8 @@ def _answer(
     sides = attention.sides if attention is not None else ()
     sides += (convolution.side,) if convolution is not None else ()
     outcome, notes = verdict(sides), list(compared.notes)
+    if compared.unfit and outcome in (Outcome.MATCHES, Outcome.RELATED):
+        outcome = Outcome.MIXED
     explanation = ""
     if outcome is Outcome.OTHER_POSITIONS and attention is not None:
         explanation = explained(attention, compared.layer.keys)
@@ -296,7 +342,7 @@ def _answer(
     order = attention.form.order if attention is not None else ""
     known = outcome in (Outcome.MATCHES, Outcome.RELATED)
     values_first = _values_first(compared, convolution) if known else None
-    evidence = _evidence(outcome, sides, explanation)
+    evidence = _evidence(outcome, sides, explanation, compared.unfit)
     return Identity(
         outcome,
         evidence,
@@ -346,17 +392,23 @@ def _datings(sides: Sequence[Side], order: str, values_first: bool | None) -> It
 def _findings(
     compared: Comparison, outcome: Outcome, sides: Sequence[Side], evidence: str, notes: list[str]
 ) -> Iterator[Finding]:
-    told = max(sides, key=lambda side: (side.content, bool(side.foreign), side.excess))
+    told = max(
+        sides, key=lambda side: (side.content, bool(side.foreign or side.empty), side.excess)
+    )
+    if outcome is Outcome.MIXED and not any(side.foreign for side in sides if side.content):
+        told = next((side for side in sides if side.empty or side.foreign), told)
     if outcome is Outcome.OTHER_POSITIONS:
         told = next(side for side in sides if not side.content)
-    if outcome in _CODES:
+    if outcome in _CODES and not (outcome is Outcome.MIXED and verdict(sides) is not outcome):
         yield Finding(
             _CODES[outcome],
             told.path,
             told.span,
             evidence,
             f"at most {AGREES} off, rounding apart",
-            f"{told.excess:.2g} off",
+            f"zero at {len(told.empty)} of {told.n_cells}"
+            if told.empty
+            else f"{told.excess:.2g} off",
             (*map(str, sides), *notes),
         )
     for side in sides:
@@ -384,7 +436,9 @@ def _said_rotation(sections: Sequence[Section], side: Side) -> int | None:
     return None
 
 
-def _evidence(outcome: Outcome, sides: Sequence[Side], explanation: str) -> str:
+def _evidence(
+    outcome: Outcome, sides: Sequence[Side], explanation: str, unfit: Sequence[Unfit]
+) -> str:
     k = next((side for side in sides if side.name == "k" and not side.blind), None)
     only_end = all(side.name == "r" for side in sides)
     tokens = f"the last {sides[0].n_cells} of these tokens" if only_end else "these tokens"
@@ -400,7 +454,7 @@ def _evidence(outcome: Outcome, sides: Sequence[Side], explanation: str) -> str:
             says = f"computed from {tokens} with these layer-0 weights, but keys are not those of "
             says += "these positions" + (f": {explanation}" if explanation else "")
         case Outcome.MIXED:
-            says = _mixture(sides)
+            says = _mixture(sides, unfit)
         case Outcome.DIFFERS:
             says = "computed with other weights, or not from this token list"
         case _:
@@ -412,18 +466,28 @@ def _evidence(outcome: Outcome, sides: Sequence[Side], explanation: str) -> str:
     return f"{says} ({cells} at positions {first} to {last}: {measured})"
 
 
-def _mixture(sides: Sequence[Side]) -> str:
-    right = [side.what for side in sides if side.agrees and not side.foreign]
+def _mixture(sides: Sequence[Side], unfit: Sequence[Unfit]) -> str:
+    right = [side.what for side in sides if side.agrees and not (side.foreign or side.empty)]
     wrong = [side.what for side in sides if side.content and not side.agreeing]
     if right and wrong:
         return (
             f"{' and '.join(right)} were computed with this model, {' and '.join(wrong)} were not"
         )
-    own, other = (
-        sorted({pos for side in sides if side.content for pos in getattr(side, name)})
-        for name in ("agreeing", "foreign")
+    spoilt = [side for side in sides if side.foreign or side.empty]
+    shown = spoilt if any(side.agreeing for side in spoilt) else sides
+    own, other, empty = (
+        sorted({pos for side in shown for pos in getattr(side, name)})
+        for name in ("agreeing", "foreign", "empty")
     )
-    return (
-        f"computed with this model at positions {own[0]} to {own[-1]}, with other weights or from "
-        f"other tokens at {other[0]} to {other[-1]}"
-    )
+    bad = sorted({pos for one in unfit for pos in one.positions})
+    parts = [
+        f"{what} at {found[0]} to {found[-1]}"
+        for what, found in (
+            ("with other weights or from other tokens", other),
+            ("zero", empty),
+            ("NaN or infinity", bad),
+        )
+        if found
+    ]
+    first = f"computed with this model at positions {own[0]} to {own[-1]}" if own else "a part fits"
+    return ", ".join((first, *parts))

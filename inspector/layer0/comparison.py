@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from formats.ggml_types import TYPES
 from inspector.geometry import Keys, memory_of
@@ -19,6 +20,7 @@ from inspector.layer0.rope import POSITION, Rope
 from inspector.layer0.rows import Rows
 from inspector.layer0.side import Side
 from inspector.layer0.stored import Cells, Sample
+from inspector.layer0.unfit import Unfit
 from inspector.layer0.weights import NotTestable, Weights
 from inspector.numbers import READABLE, Floats, Indices, dequantize
 from inspector.sections import Block, Section
@@ -98,6 +100,7 @@ class Comparison:
         attends: whether it has attention.
         recurs: whether it is recurrent.
         notes: what could not be compared, and why.
+        unfit: rows that are no numbers; they are not compared.
     """
 
     source: Source
@@ -107,6 +110,7 @@ class Comparison:
     attends: bool
     recurs: bool
     notes: list[str] = field(default_factory=list)
+    unfit: list[Unfit] = field(default_factory=list)
 
     def run(self) -> tuple[Attention | None, Convolution | None]:
         """Compare what layer 0 stores.
@@ -177,7 +181,7 @@ class Comparison:
                 if ids is None or any(np.array_equal(ids, other) for other in seen):
                     continue
                 seen.append(ids)
-                known = (ids >= 0) & (ids < self.layer.n_vocab)
+                known = (ids >= 0) & (ids < self.layer.n_vocab) & (cells.pos >= 0)
                 if not known.any():
                     continue
                 k = v = stored.spread(cells, ids, known)
@@ -217,14 +221,27 @@ class Comparison:
         except NotTestable as reason:
             self._note(reason)
             return None
+        usable = self._numbers(block, rows, sample)
         if self.layer.windowed:
-            rows[_in_front(rows, sample.positions[:, POSITION])] = np.nan
-        if not np.isfinite(rows).any():
+            usable &= ~_in_front(rows, sample.positions[:, POSITION])
+        if not usable.any():
             self._note(f"{block.path}: the rows are not finite")
+            return None
+        sample = sample.only(usable)
         computed = part.numbers[:, _places(sample, inputs)]
         if not np.isfinite(computed).any():
             self._note("what the model computes is not finite: its weights are damaged")
-        return Rows(part, block, kind, rows, computed, sample)
+        return Rows(part, block, kind, rows[usable], computed, sample)
+
+    def _numbers(self, block: Block, rows: Floats, sample: Sample) -> NDArray[np.bool_]:
+        """Which rows are numbers; the others are remembered."""
+        finite = np.asarray(np.isfinite(rows).all(axis=1), np.bool_)
+        if not finite.all():
+            bad = np.unique(sample.positions[~finite, POSITION]).tolist()
+            found = Unfit(block, tuple(bad), len(rows))
+            if found not in self.unfit:
+                self.unfit.append(found)
+        return finite
 
     # -- convolution -------------------------------------------------------------------------------
 
@@ -255,6 +272,10 @@ class Comparison:
             if not by_tap.any():
                 self._note(f"{block.path}: row {row} is all zero")
                 continue
+            usable = self._numbers(block, by_tap[sample.index], sample)
+            if not usable.any():
+                continue
+            sample = sample.only(usable)
             computed = part.numbers[:, _places(sample, inputs)]
             rows = Rows(part, block, _F32, by_tap[sample.index], computed, sample)
             if (side := rows.measured(_UNTURNED, content=True)) is not None:
@@ -291,20 +312,31 @@ class Comparison:
         return Sample(known, ids[known], positions)
 
 
-def _in_front(rows: Floats, positions: Indices) -> Indices:
-    """The lowest positions, as far as their rows are zero: no model computed them.
+def _in_front(rows: Floats, positions: Indices) -> NDArray[np.bool_]:
+    """Whether a row is zero at the lowest position: no model computed it.
 
-    They were put in front of a window, where nothing attends to them; none if all are zero.
+    It was put in front of a window, where nothing attends to it; none if all rows are zero.
     """
-    order = np.argsort(positions, kind="stable")
-    held = np.flatnonzero(rows[order].any(axis=tuple(range(1, rows.ndim))))
-    return order[: held[0]] if len(held) else order[:0]
+    empty = ~rows.any(axis=1)
+    lowest = positions == positions.min()
+    return empty & lowest if not empty.all() else np.zeros_like(empty)
 
 
 def comparison(
-    source: Source, sections: Sequence[Section], tokens: Indices, model: ModelFile
+    source: Source,
+    sections: Sequence[Section],
+    tokens: Indices,
+    model: ModelFile,
+    unfit: list[Unfit],
 ) -> Comparison:
     """Prepare to compare a state with a model.
+
+    Args:
+        source: the file.
+        sections: its memory sections.
+        tokens: its token list.
+        model: the header of the model.
+        unfit: rows that are known to be no numbers; more are added.
 
     Raises:
         NotTestable: if the model is of no architecture whose first layer can be computed.
@@ -322,7 +354,8 @@ def comparison(
     windowed = cache is not None and cache.kind == "swa"
     recurs = memory.recurrent is not None and 0 in memory.recurrent.layers
     layer = Layer0(keys, Weights(model), recipe, windowed)
-    return Comparison(source, tuple(sections), tokens, layer, cache is not None, recurs)
+    attends = cache is not None
+    return Comparison(source, tuple(sections), tokens, layer, attends, recurs, unfit=unfit)
 
 
 def _check_widths(cells: Cells, forms: tuple[Form, ...]) -> None:

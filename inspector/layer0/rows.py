@@ -68,7 +68,9 @@ class Rows:
         exact = rotate(predicted[best.way], rotation)
         lost = np.linalg.norm(as_stored(exact, self.kind) - exact, axis=-1) / apart[best.way]
         known = np.isfinite(lost)
+        compared = np.isfinite(best.errors).any(axis=1)
         off, lost_here = np.median(best.errors, axis=1), np.median(lost, axis=1)
+        empty = self._empty(exact)
         pos = self.sample.positions[:, 0]
         return Side(
             name=self.part.name,
@@ -78,15 +80,22 @@ class Rows:
             way=WAYS[best.way],
             rotation=best.rotation,
             type=self.kind.name,
-            n_cells=len(pos),
-            n_distinct=len(np.unique(self.sample.tokens)),
-            first=int(pos.min()),
-            last=int(pos.max()),
-            agreeing=_ascending(pos[off <= np.hypot(AGREES, 2 * lost_here)]),
-            foreign=_ascending(pos[off > np.hypot(OTHER, lost_here)]),
+            n_cells=int(compared.sum()),
+            n_distinct=len(np.unique(self.sample.tokens[compared])),
+            first=int(pos[compared].min()),
+            last=int(pos[compared].max()),
+            agreeing=_ascending(pos[~empty & (off <= np.hypot(AGREES, 2 * lost_here))]),
+            foreign=_ascending(pos[~empty & (off > np.hypot(OTHER, lost_here))]),
+            empty=_ascending(pos[empty]),
             path=self.block.path,
             span=self.block.data or self.block.span,
         )
+
+    def _empty(self, exact: Floats) -> NDArray[np.bool_]:
+        """Whether a row is zero although the computed one is not, as its type stores it."""
+        zero = np.abs(self.stored[:, self.part.elements]).max(axis=(1, 2)) == 0
+        held = np.abs(as_stored(exact, self.kind)).max(axis=(1, 2)) > 0
+        return np.asarray(zero & held, np.bool_)
 
     def _fit(self, predicted: Floats, apart: Floats) -> _Fit | None:
         best: _Fit | None = None

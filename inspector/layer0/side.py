@@ -62,6 +62,7 @@ class Side:
         foreign: positions of those that other weights or tokens would have, ascending.
         path: of the block.
         span: bytes of the block.
+        empty: positions of rows that are all zero although the model computes others, ascending.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Side:
     foreign: tuple[int, ...]
     path: str
     span: Span
+    empty: tuple[int, ...] = ()
 
     @property
     def excess(self) -> float:

@@ -65,6 +65,10 @@ class Sample:
     tokens: Indices
     positions: Indices
 
+    def only(self, chosen: NDArray[np.bool_]) -> Sample:
+        """Some of them."""
+        return Sample(self.index[chosen], self.tokens[chosen], self.positions[chosen])
+
 
 def sequences(section: Section) -> Iterator[Cells]:
     """The cells of a section, sequence by sequence; of a damaged one all together."""

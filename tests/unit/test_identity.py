@@ -362,11 +362,53 @@ def test_rows_that_are_not_finite(tmp_path: Path) -> None:
     model = usual()
     nan = (math.nan,) * HEAD
     state = attention_state(model, lambda m, t, p: (np.array(nan), np.array(nan)))
-    refused(identity(tmp_path, state, model), "not finite")
+    found = identity(tmp_path, state, model)
+    assert found.outcome is Outcome.NOT_TESTED
+    assert "not finite" in found.evidence
+    assert codes(found) == [*["tensors.non-finite"] * 2, "identity.not-tested"]
     model.tensors["blk.0.attn_norm.weight"][:] = math.inf
     model._put("blk.0.attn_norm.weight", model.tensors["blk.0.attn_norm.weight"], "f32")
     state = attention_state(usual(), llama)
     refused(identity(tmp_path, state, model), "weights are damaged")
+
+
+BAD_ROWS = {
+    "a third": (lambda pos: pos % 3 == 0, math.nan, ["tensors.non-finite"]),
+    "all": (lambda pos: True, math.inf, ["tensors.non-finite"]),
+    "a third zero": (lambda pos: pos % 3 == 0, 0.0, ["identity.mixed"]),
+    "all zero": (lambda pos: True, 0.0, ["identity.mixed"]),
+    "a third noise": (lambda pos: pos % 3 == 0, None, ["identity.mixed"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_rows_without_a_meaning_among_others(case: str, tmp_path: Path) -> None:
+    """Keys alone: the values next to them are those of the model."""
+    bad, number, expected = BAD_ROWS[case]
+
+    def rows(m: Model, token: int, pos: int) -> tuple[Any, Any]:
+        k, v = llama(m, token, pos)
+        if bad(pos):
+            k = llama(m, token + 1, pos + 7)[0] if number is None else np.full(HEAD, number)
+        return k, v
+
+    model = usual()
+    state = attention_state(model, rows)
+    found = identity(tmp_path, state, model)
+    assert found.outcome is Outcome.MIXED, found.evidence
+    assert codes(found) == expected
+    (tmp_path / "alone").write_bytes(state)
+    with opened(tmp_path / "alone") as source:
+        root = identify(source).root
+        assert root is not None
+        alone = judge(source, sections(root), tokens_of(root), None)
+    assert codes(alone) == [code for code in expected if code == "tensors.non-finite"]
+    k = found.side("k")
+    if case == "a third":
+        assert k is not None
+        assert k.n_cells < 16
+        assert k.first > 0
+    assert (k is None) == (case == "all")
 
 
 def test_a_model_of_another_width_differs(tmp_path: Path) -> None:
