@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from inspector.cli.anonymize import anonymize
 from inspector.cli.check import check
 from inspector.cli.explain import explain
 from inspector.cli.fuzz import fuzz
@@ -50,6 +51,7 @@ app.command(cls=ScanCommand)(scan)
 app.command()(seal)
 app.command()(repair)
 app.command()(tokens)
+app.command()(anonymize)
 app.command()(geometry)
 app.add_typer(fuzz)
 app.command()(layouts)

@@ -1,0 +1,63 @@
+"""`slotscope anonymize`: a copy that can be shown to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.output import complain, document
+
+
+def anonymize(
+    file: Path = typer.Argument(..., metavar="FILE", help="A state or a sidecar; never written."),
+    output: Path = typer.Option(
+        ..., "-o", "--output", metavar="NEW", help="Where to write the copy."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
+) -> None:
+    """Write a copy of FILE with the same structure and findings, and nothing of what it says.
+
+    Token ids are replaced, the same id always by the same; numbers of tensors become others of the
+    same type and size. Companions go along. What is kept: counts, positions, lengths, types, and
+    which tokens and rows are equal.
+    """
+    from inspector.anonymize import anonymized
+    from inspector.repair.apply import File, NotWritten, write
+    from inspector.repair.segments import Composed, Write
+    from inspector.repair.state import Refused
+    from inspector.source import Unreadable
+
+    code = USAGE
+    try:
+        made = anonymized(file)
+        paths = [output.with_name(output.name + suffix) for suffix in made.files]
+        _see_apart(paths, made.originals)
+        files = [
+            File(path, Composed((Write(data, "anonymize"),), path.name), 0o644)
+            for path, data in zip(paths, made.files.values(), strict=True)
+        ]
+        write(files, (), lambda places: None, force=force)
+        for name in made.left_out:
+            complain(f"{name} is left out")
+        document(f"{', '.join(map(str, paths))}: {made.n_ids:,} token ids replaced")
+        code = SOUND
+    except Refused as error:
+        complain(f"nothing is written: {error}")
+        code = FINDINGS
+    except NotWritten as error:
+        complain(str(error))
+    except Unreadable as error:
+        complain(f"{file}: {error}")
+    raise typer.Exit(code)
+
+
+def _see_apart(paths: list[Path], originals: tuple[Path, ...]) -> None:
+    """See that no original would be replaced."""
+    from inspector.repair.apply import NotWritten
+
+    for path in paths:
+        for original in originals:
+            if path.exists() and path.samefile(original):
+                raise NotWritten(f"{path} is the same file as {original}: it is never written")
