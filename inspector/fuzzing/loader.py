@@ -133,6 +133,7 @@ class CommandLoader:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env=environment(),
             start_new_session=True,
         )
         self._running.add(process.pid)
@@ -169,6 +170,11 @@ def limited(words: Sequence[str], limits: Limits, *, cpu: bool) -> list[str]:
     if cpu:
         say += f"ulimit -t {limits.cpu_seconds + 1}; ulimit -S -t {limits.cpu_seconds}; "
     return ["/bin/sh", "-c", f'{say}exec "$@"', "sh", *words]
+
+
+def environment() -> dict[str, str]:
+    """What a loader sees: ours, without a debugger on each failed assertion of ggml."""
+    return {**os.environ, "GGML_NO_BACKTRACE": "1"}
 
 
 def ended(code: int, log: str, refuses: frozenset[int] | None = None) -> tuple[Outcome, str]:

@@ -27,6 +27,7 @@ from inspector.fuzzing.loader import (
     Outcome,
     end,
     ended,
+    environment,
     limited,
 )
 from inspector.report import examined
@@ -144,6 +145,7 @@ class ServerLoader(Loader):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=environment(),
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_SECONDS
