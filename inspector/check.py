@@ -127,6 +127,7 @@ def check_of(
         (
             *_of_the_file(report, target, outcome, identity),
             *outcome.findings,
+            *_of_the_model(report, target),
             *_of_requests(report, reuse),
             *(finding for finding in identity.findings if _says(finding, target, outcome)),
         )
@@ -240,6 +241,20 @@ def _of_the_file(
                 record.format,
                 carrier=record.carrier if record.carrier != report.name else "",
             )
+
+
+def _of_the_model(report: Report, target: Target) -> Iterator[Finding]:
+    """A model file with which no server starts."""
+    cut = target.model.cut if target.model is not None else None
+    if cut is not None:
+        yield Finding(
+            "target.model-truncated",
+            "",
+            Span(0, report.size),
+            f"{target.model_name}: {cut}",
+            f"at least {cut.size:,} bytes",
+            f"{cut.actual:,} bytes",
+        )
 
 
 def _of_requests(report: Report, reuse: Sequence[Next]) -> Iterator[Finding]:

@@ -96,6 +96,37 @@ class Tensor:
     offset: int
     data: Span | None
 
+    @property
+    def n_bytes(self) -> int | None:
+        """Bytes that it has, by its shape; None for an unknown type or a broken block."""
+        return _size(self.dims, self.type) if self.type is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Tensors whose bytes are not all there.
+
+    Attributes:
+        first: the one that begins first.
+        n_tensors: how many there are.
+        of: tensors in all.
+        size: bytes that the file needs.
+        actual: bytes that it has.
+    """
+
+    first: Tensor
+    n_tensors: int
+    of: int
+    size: int
+    actual: int
+
+    def __str__(self) -> str:
+        """In words."""
+        return (
+            f"the file is cut: {self.n_tensors:,} of {self.of:,} tensors are not all there, "
+            f"first {self.first.name}; it has {self.actual:,} bytes of at least {self.size:,}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
@@ -118,6 +149,11 @@ class ModelFile:
         """`general.architecture`, empty if missing."""
         value = self.metadata.get("general.architecture")
         return value if isinstance(value, str) else ""
+
+    @property
+    def cut(self) -> Cut | None:
+        """What the file ends in front of; None if all tensors are there."""
+        return cut_of(tuple(self.tensors.values()), self.source.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +215,32 @@ def model_in(source: Source, version: int, root: Node) -> ModelFile | Unusable:
     base = _child(root, "tensor_data").span.start
     tensors: dict[str, Tensor] = {}
     for entry in _children(root, "tensor_infos"):
-        tensor = _tensor(source, entry, base)
+        tensor = _tensor(entry, base, source.size)
         if tensor.name in tensors:
             return Unusable(f"the tensor {tensor.name} occurs twice", entry.span.start)
         tensors[tensor.name] = tensor
     return ModelFile(source, version, metadata, tensors)
+
+
+def tensors_in(root: Node, size: int) -> tuple[Tensor, ...]:
+    """The tensor directory of a header that was decoded without a stop.
+
+    Args:
+        root: the tree of the header.
+        size: bytes of the file.
+    """
+    base = _child(root, "tensor_data").span.start
+    return tuple(_tensor(entry, base, size) for entry in _children(root, "tensor_infos"))
+
+
+def cut_of(tensors: tuple[Tensor, ...], size: int) -> Cut | None:
+    """What a file of so many bytes ends in front of; None if all tensors are there."""
+    ends = [(t, t.offset + (t.n_bytes or 0)) for t in tensors]
+    beyond = [t for t, end in ends if end > size]
+    if not beyond:
+        return None
+    first = min(beyond, key=lambda t: t.offset)
+    return Cut(first, len(beyond), len(tensors), max(end for _, end in ends), size)
 
 
 def _child(node: Node, name: str) -> Node:
@@ -229,21 +286,15 @@ def _array(source: Source, value: Node) -> Value:
     return tuple(bool(number) for number in numbers) if element_type == BOOL else tuple(numbers)
 
 
-def _tensor(source: Source, entry: Node, base: int) -> Tensor:
+def _tensor(entry: Node, base: int, file_bytes: int) -> Tensor:
     dims = _dims(entry)
     type_id = entry.number("type")
     kind = TENSOR_TYPES.get(type_id)
     offset = base + entry.number("offset")
     size = _size(dims, kind) if kind is not None else None
-    inside = size is not None and offset + size <= source.size
-    return Tensor(
-        _text(entry, "name"),
-        dims,
-        type_id,
-        kind,
-        offset,
-        Span(offset, offset + size) if size is not None and inside else None,
-    )
+    inside = size is not None and offset + size <= file_bytes
+    data = Span(offset, offset + size) if size is not None and inside else None
+    return Tensor(_text(entry, "name"), dims, type_id, kind, offset, data)
 
 
 def _dims(entry: Node) -> tuple[int, ...]:

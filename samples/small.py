@@ -143,18 +143,27 @@ Source: ggml-org/llama.cpp b10587, src/llama-arch.cpp `LLM_KV_NAMES`.
 """
 
 
-def header(architecture: str) -> bytes:
-    """A GGUF file of version 3 that has metadata and no tensors.
+def header(architecture: str, tensors: dict[str, int] | None = None) -> bytes:
+    """A GGUF file of version 3 that has metadata, and zeros for tensors of f32 if there are any.
+
+    Args:
+        architecture: one of `MODELS`.
+        tensors: name -> number of elements.
 
     Source: ggml-org/llama.cpp b10587, ggml/src/gguf.cpp `gguf_init_from_file_impl`.
     """
     uint32, string = 4, 8
     pairs = MODELS[architecture]
-    out = b"GGUF" + struct.pack("<IQQ", 3, 0, 1 + len(pairs))
+    sizes = tensors or {}
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(sizes), 1 + len(pairs))
     out += _string("general.architecture") + struct.pack("<I", string) + _string(architecture)
     for key, value in pairs.items():
         out += _string(f"{architecture}.{key}") + struct.pack("<II", uint32, value)
-    return out + bytes(-len(out) % 32)
+    offset = 0
+    for name, n_elements in sizes.items():
+        out += _string(name) + struct.pack("<IQIQ", 1, n_elements, 0, offset)
+        offset += 4 * n_elements + -4 * n_elements % 32
+    return out + bytes(-len(out) % 32) + bytes(offset)
 
 
 def _string(text: str) -> bytes:

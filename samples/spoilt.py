@@ -17,6 +17,7 @@ from samples.small import (
     V,
     cache,
     first,
+    header,
     memory,
     section,
     seq_dialect,
@@ -109,6 +110,11 @@ def wrong_heads() -> Iterator[Sample]:
     yield spoilt(layout, "file.unrecognised", about, hole(plain.data, 0, 64), whole)
     about = "A save that failed at once."
     yield spoilt(layout, "file.empty", about, cut(plain.data, 0), (0, 0))
+
+    about = "A model whose download stopped in its only tensor."
+    model = header("llama", {"output_norm.weight": 64})
+    where = (len(model) - 256, len(model) - 56)
+    yield spoilt("gguf3", "gguf.truncated", about, Damaged("cut", model[:-56]), where)
 
     oldest = pack(Slot(1, TEXT, FirstMemory(tuple(range(12)), (K, K), (V, V), v_trans=False)))
     made = set_field(oldest, oldest.mark("size_t_size"), 6)

@@ -11,6 +11,7 @@ from inspector.checks.extent import check_extent
 from inspector.checks.layers import check_layers
 from inspector.checks.subject import Subject
 from inspector.checks.tokens import check_tokens
+from inspector.checks.weights import check_weights
 from inspector.findings import CODES, Code, Finding
 
 CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
@@ -19,6 +20,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     check_tokens,
     check_cells,
     check_layers,
+    check_weights,
 )
 
 

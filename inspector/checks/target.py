@@ -37,6 +37,15 @@ register(
         _CONTEXT,
     ),
     _code(
+        "model-truncated",
+        _W,
+        "The model file ends before its tensors do",
+        "the server does not start with it, so nothing is restored",
+        _NONE,
+        "download or copy the model again; what is said of the restore holds for the whole one",
+        "llama.cpp, src/llama-model-loader.h llama_tensor_weight",
+    ),
+    _code(
         "not-a-slot-file",
         _E,
         "The file is no slot file",

@@ -128,12 +128,17 @@ def _section_bytes(state: StateExpectation, section: SectionExpectation, n: int)
 
 def _remarks(target: Target) -> Iterator[RenderableType]:
     remarks = labelled()
-    for label, lines in (("assumed", target.assumed), ("note", target.notes)):
+    for label, lines in (("assumed", target.assumed), ("note", _notes(target))):
         for index, line in enumerate(lines):
             remarks.add_row("" if index else label, text((line, QUIET)))
     if remarks.row_count:
         yield Text()
         yield remarks
+
+
+def _notes(target: Target) -> list[str]:
+    cut = target.model.cut if target.model is not None else None
+    return [*target.notes, *([f"{cut}: no server starts with it"] if cut is not None else [])]
 
 
 def to_dict(target: Target, state: StateExpectation, tokens: Sequence[int]) -> dict[str, Any]:
@@ -145,7 +150,7 @@ def to_dict(target: Target, state: StateExpectation, tokens: Sequence[int]) -> d
             "build": state.build.label,
             "model": target.model_name,
             "assumed": list(target.assumed),
-            "notes": list(target.notes),
+            "notes": _notes(target),
         },
         "architecture": state.memory.architecture,
         "memory": state.memory.memory,

@@ -349,3 +349,18 @@ def test_models_of_the_collection(shared: Path) -> None:
             assert spans[-1].stop == source.size
             for one, next_one in pairwise(spans):
                 assert 0 <= next_one.start - one.stop < 32
+
+
+def test_a_file_that_ends_in_its_tensors(tmp_path: Path) -> None:
+    infos = [tensor("a", (64,), F32, 0), tensor("b", (32, 2), Q8_0, 256), tensor("c", (2,), 99, 0)]
+    whole = packed([entry("general.architecture", STRING, "llama")], infos, bytes(256 + 68))
+    for missing, names in ((0, 0), (1, 1), (68, 1), (69, 2), (324, 2)):
+        path = tmp_path / f"{missing}.gguf"
+        path.write_bytes(whole[: len(whole) - missing])
+        with opened(path) as source:
+            model = read_model(source)
+            assert isinstance(model, ModelFile)
+            cut = model.cut
+        assert (cut.n_tensors if cut is not None else 0) == names
+        if cut is not None:
+            assert (cut.size, cut.actual) == (len(whole), len(whole) - missing)
