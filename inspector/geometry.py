@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from formats.bodies.attention import N_LAYER
 from formats.bodies.compositions import MEMORY
-from inspector.gguf import Metadata, ModelFile
+from inspector.gguf import Array, Metadata, ModelFile
 from inspector.servers import NEWEST_BUILD, Build
 
 
@@ -80,6 +80,7 @@ class MemoryExpectation:
         swa_type: how it slides, None without one.
         mrope: whether a position has several parts, which the cells of attention caches then carry.
         mla: whether keys are latent.
+        n_vocab: ids of its vocabulary, 0 if unknown.
     """
 
     architecture: str
@@ -92,6 +93,7 @@ class MemoryExpectation:
     swa_type: WindowType | None
     mrope: bool
     mla: bool
+    n_vocab: int = 0
 
     @property
     def n_layer(self) -> int:
@@ -289,6 +291,13 @@ def memory_of(model: ModelFile, build: Build = NEWEST_BUILD) -> MemoryExpectatio
     return _Model(keys, n_layer_all, n_nextn, build).expectation()
 
 
+def _n_vocab(keys: Keys) -> int:
+    listed = keys.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(listed, Array):
+        return listed.count
+    return len(listed) if isinstance(listed, tuple) else keys.number("vocab_size")
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     keys: Keys
@@ -320,6 +329,7 @@ class _Model:
             swa_type=windows.type if windows is not None and swa else None,
             mrope=self.mrope(),
             mla=self.mla,
+            n_vocab=_n_vocab(self.keys),
         )
 
     @property

@@ -255,7 +255,7 @@ def _tokens(report: Report, target: Target) -> None:
     n_ctx = target.n_ctx_slot
     if n_ctx is not None and tokens.count > n_ctx:
         raise _too_many_tokens(tokens.count, n_ctx)
-    n_vocab = _n_vocab(target)
+    n_vocab = target.memory.n_vocab if target.memory is not None else 0
     bad = tokens.ids < (-1 if tokens.media else 0)
     if n_vocab:
         bad |= tokens.ids >= n_vocab
@@ -293,21 +293,6 @@ def _companions(report: Report, target: Target) -> None:
         if found.carrier in read and found.code in _KILLERS:
             finding = replace(found, code="target.companion-aborts")
             raise Ended(Outcome.ABORTS, finding, f"uncaught exception: {found.message}")
-
-
-def _n_vocab(target: Target) -> int | None:
-    """Entries of the model's vocabulary."""
-    if target.model is None:
-        return None
-    from inspector.gguf import Array
-
-    listed = target.model.metadata.get("tokenizer.ggml.tokens")
-    if isinstance(listed, Array):
-        return listed.count
-    if isinstance(listed, tuple):
-        return len(listed)
-    size = target.model.metadata.get(f"{target.model.architecture}.vocab_size")
-    return size if isinstance(size, int) else None
 
 
 def _silent(

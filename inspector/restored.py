@@ -55,6 +55,7 @@ def restored(report: Report, target: Target) -> Slot | str:
         mrope=any(section.cell_ext for section in report.sections)
         or bool(target.memory and target.memory.mrope),
         media=tuple(_media(report)),
+        n_possible=_n_possible(report, target),
         assumed=assumed,
     )
     base = parts.get("attention")
@@ -117,11 +118,26 @@ def _window(
     if target.memory is not None and target.memory.n_swa:
         chunked = target.memory.swa_type is WindowType.CHUNKED
         return Window(target.memory.n_swa, chunked), ()
+    if swa is not None and any(f.code == "cells.window-anchor" for f in report.findings):
+        n_swa = swa.cells - 1
+        return Window(n_swa), (
+            f"a sliding window of {n_swa} tokens, by the cells behind the anchor",
+        )
     since, base = report.identification.builds.since, next(iter(report.sections), None)
     only_window = since is not None and build_number(since) >= _NEW_WRITER
     if swa is None or base is None or not only_window or not 0 < swa.cells < base.cells:
         return None, ()
     return Window(swa.cells), (f"a sliding window of {swa.cells} tokens, by the cells stored",)
+
+
+def _n_possible(report: Report, target: Target) -> int | None:
+    """Tokens in front of the first that is no id of the vocabulary, and no medium either."""
+    assert report.tokens is not None
+    ids, n_vocab = report.tokens.ids, target.memory.n_vocab if target.memory is not None else 0
+    bad = ids < (-1 if report.tokens.media else 0)
+    if n_vocab:
+        bad |= ids >= n_vocab
+    return int(bad.argmax()) if bad.any() else None
 
 
 def _media(report: Report) -> Iterator[Media]:
@@ -154,6 +170,8 @@ def _in_ik(slot: Slot, report: Report, target: Target) -> Slot | str:
     n_tokens = slot.n_tokens if tokens is None else len(tokens)
     tip = slot.highest if slot.memory.at_tip else NOWHERE
     slot = replace(slot, n_tokens=n_tokens, tip=tip)
+    if tokens is not None:
+        slot = replace(slot, n_possible=None)
     if target.build.has("ik-companions") and tokens is None:
         n_ctx = target.n_ctx_slot
         assumed = "without .tokens.json zeros follow the tokens, up to the size of the context"

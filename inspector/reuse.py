@@ -240,6 +240,8 @@ def _admit(slot: Slot, target: Target, request: Request) -> _Admission:
     pos = slot.position(n_past)
     threshold = gate.threshold(pos, _n_swa(slot, target), n_past < request.total)
     why += slot.alien or _shared(n_past)
+    if not slot.alien and slot.sharable < min(shared, slot.n_tokens):
+        why += f": no prompt has the id that token {slot.sharable} has"
     closed, checkpoint = False, None
     if gate.entered(n_past, slot.n_tokens):
         if slot.pos_min == NOWHERE and build.has("pos-min-asserted"):
@@ -366,7 +368,9 @@ def _host_cache(target: Target) -> bool:
 def _replaced(slot: Slot, target: Target, request: Request) -> bool:
     """Whether a prompt first moves the content of the slot that it names to the host cache."""
     cached = _host_cache(target) and target.build.has("named-slots-cached")
-    return cached and slot.n_tokens > 0 and request.shared / slot.n_tokens < _KEPT
+    return (
+        cached and slot.n_tokens > 0 and min(request.shared, slot.sharable) / slot.n_tokens < _KEPT
+    )
 
 
 def _brought_back(slot: Slot, target: Target, request: Request) -> tuple[Slot, int, str]:
@@ -395,7 +399,7 @@ def _might_come_back(slot: Slot, target: Target, request: Request) -> Iterator[s
 
 def _evaluated(admission: _Admission, target: Target, total: int, n_predict: int) -> Slot | str:
     """The slot with the rest of the prompt and its answer evaluated, checkpoints taken."""
-    slot = replace(admission.slot, task=admission.slot.task + 1, alien="")
+    slot = replace(admission.slot, task=admission.slot.task + 1, alien="", n_possible=None)
     number, n_past = target.build.number or 0, admission.n_past
     taking = row(TAKINGS, number)
     behind = slot.position(n_past) - n_past
@@ -518,6 +522,7 @@ def _after_in_ik(slot: Slot, target: Target, request: Request, n_predict: int) -
     return replace(
         slot,
         n_tokens=end,
+        n_possible=None,
         lowest=0,
         highest=end - 1,
         tip=end - 1 if slot.memory.at_tip else NOWHERE,
@@ -531,7 +536,7 @@ def _after_in_ik(slot: Slot, target: Target, request: Request, n_predict: int) -
 def _remedies(slot: Slot, target: Target, found: Prediction) -> Iterator[str]:
     """What would make a prompt reuse more, each tried."""
     request, reused = found.request, found.reused or 0
-    best = min(request.shared, request.total - 1, slot.n_tokens)
+    best = min(request.shared, request.total - 1, slot.sharable)
     if found.outcome is Outcome.UNKNOWN or reused >= best:
         return
     if slot.alien:

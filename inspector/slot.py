@@ -212,6 +212,7 @@ class Slot:
         media: what is no text among the tokens.
         checkpoints: its checkpoints, as the server lists them.
         task: requests that it has served since the restore.
+        n_possible: tokens in front of the first id that no prompt has; None if all can be shared.
         alien: why no prompt can share tokens with it, in words; empty if any can.
         unsure: why its checkpoints are not known, in words; empty if they are.
         parked: what the host prompt cache holds of it from before the last request.
@@ -229,10 +230,16 @@ class Slot:
     media: tuple[Media, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     task: int = 0
+    n_possible: int | None = None
     alien: str = ""
     unsure: str = ""
     parked: Slot | None = None
     assumed: tuple[str, ...] = ()
+
+    @property
+    def sharable(self) -> int:
+        """Tokens that a prompt can share at most."""
+        return self.n_tokens if self.n_possible is None else min(self.n_tokens, self.n_possible)
 
     @property
     def pos_min(self) -> int:
@@ -255,7 +262,7 @@ class Slot:
 
     def shared(self, n_tokens: int) -> int:
         """How many of the first tokens count as shared: media are taken whole or not at all."""
-        n_tokens = min(n_tokens, self.n_tokens)
+        n_tokens = min(n_tokens, self.sharable)
         cut = (m.start for m in self.media if m.start < n_tokens < m.start + m.n_tokens)
         return 0 if self.alien else next(cut, n_tokens)
 

@@ -134,7 +134,7 @@ _SHAPE = {
     "attention.head_count_kv": 1,
 }
 MODELS = {
-    "llama": _SHAPE | {"block_count": 2},
+    "llama": _SHAPE | {"block_count": 2, "vocab_size": 32000},
     "gemma2": _SHAPE | {"block_count": 4, "attention.sliding_window": WINDOW},
 }
 """Architecture -> metadata of a model whose states are those of the memories `kv` and `iswa`.

@@ -436,6 +436,12 @@ def wrong_models() -> Iterator[Sample]:
     packed = slot("kv", sections={"attn": replace(attn, k=(wide,) * 2, v=(wide,) * 2)})
     about = "Keys of sixteen elements, held against a model with eight."
     yield sample("ggsq2.kv", "model.width-differs", about, packed, f"{STREAM}.k[0]", "llama")
+    packed = slot("kv")
+    where = part(packed, "tokens")[0] + 4 * 2
+    made = overwrite(packed.data, where, word(32000))
+    about = "Token 2 is the first id behind those of a model of 32,000."
+    beyond = spoilt("ggsq2.kv", "tokens.beyond-vocabulary", about, made, (where, where + 4))
+    yield replace(beyond, model="llama")
     packed = slot("iswa", sections={"swa": cache(CELLS[-WINDOW - 2 :], windowed=True)})
     about = "Seven cells of a window of five: a state of a build before b9473."
     yield sample("ggsq2.iswa", "swa.count", about, packed, "swa", "gemma2")

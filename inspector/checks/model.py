@@ -47,6 +47,16 @@ register(
         _TABLES,
     ),
     Code(
+        "tokens.beyond-vocabulary",
+        Severity.WARNING,
+        "A token id is beyond the vocabulary of the model",
+        'servers from b10388 on refuse the restore ("Invalid tokens in slot save file"); older '
+        "ones match no prompt beyond it",
+        RemedyKind.NONE,
+        "which token stood there cannot be known; or the state is of another model",
+        "llama.cpp b10388 (PR #26640), tools/server; b10229, restore of such a file",
+    ),
+    Code(
         "swa.count",
         Severity.NOTE,
         "The window holds more cells than the model's window",
@@ -60,7 +70,8 @@ register(
 
 
 def check_model(subject: Subject, model: MemoryExpectation) -> Iterator[Finding]:
-    """Memory type, layers, widths and window."""
+    """Vocabulary, memory type, layers, widths and window."""
+    yield from _vocabulary(subject, model.n_vocab)
     layout = subject.reading.layout
     if not subject.is_state or layout.memory == "ik" or subject.identification.writer == IK:
         return
@@ -85,6 +96,26 @@ def check_model(subject: Subject, model: MemoryExpectation) -> Iterator[Finding]
             yield from _states(section, model.recurrent, model)
         if section.kind == "swa":
             yield from _window(subject, section, model)
+
+
+def _vocabulary(subject: Subject, n_vocab: int) -> Iterator[Finding]:
+    import numpy as np
+
+    tokens = subject.tokens
+    if not n_vocab or tokens.rows is None or tokens.packing == "none":
+        return
+    places = np.flatnonzero(tokens.ids >= n_vocab)
+    if len(places):
+        index = int(places[0])
+        yield Finding(
+            "tokens.beyond-vocabulary",
+            f"{tokens.path}[{index}]",
+            tokens.rows.row_span(index),
+            f"token {index} is {tokens.ids[index]}, {len(places):,} of {len(tokens.ids):,} are "
+            f"beyond the {n_vocab:,} tokens of the model",
+            f"an id below {n_vocab:,}",
+            str(int(tokens.ids[index])),
+        )
 
 
 def _layers(section: Section, expected: CacheExpectation, n_nextn: int) -> Iterator[Finding]:

@@ -188,7 +188,7 @@ def test_checkpoints_of_a_slot_file(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", files(damaged=True))
 def test_damaged_file(entry: dict[str, Any]) -> None:
     found = document(SHARED / "corpus" / entry["file"])
-    unseen = ("payload-bitflip", "payload-ff", "token-out-of-vocab")
+    unseen = ("payload-bitflip", "payload-ff", "token-out-of-vocab")  # without a model
     codes = {finding["code"] for finding in found["findings"] if finding["severity"] != "note"}
     if entry["damage"] in unseen:
         assert not codes

@@ -172,9 +172,41 @@ def test_every_code_of_a_restore_has_a_situation() -> None:
         "target.companion-aborts",
         "target.request-aborts",  # tests/corpus: the replayed prompts
         "target.request-refused",
+        "target.model-truncated",  # below
     }
     codes = {code for code in all_codes() if code.startswith("target.")}
     assert {situation.code for situation in SITUATIONS} == codes - elsewhere
+
+
+def test_a_model_that_is_cut(tmp_path: Path) -> None:
+    data = (MODELS / "llama-gqa.gguf").read_bytes()
+    (tmp_path / "half.gguf").write_bytes(data[: len(data) // 2])
+    result = slotscope(
+        "check", LLAMA, "--json", "--build", "b10229", "--model", tmp_path / "half.gguf"
+    )
+    assert "target.model-truncated" in {f["code"] for f in json.loads(result.stdout)["findings"]}
+    assert "no server starts with it" in " ".join(
+        slotscope("geometry", tmp_path / "half.gguf").stdout.split()
+    )
+
+
+def test_the_window_behind_an_anchor_is_known_without_a_model() -> None:
+    anchored = next(DAMAGED.glob("*--cells.window-anchor.slot"))
+    result = slotscope("check", anchored, "--json", "--build", "b10229")
+    document = json.loads(result.stdout)
+    assert None not in {answer["reused"] for answer in document["reuse"]}
+    assert any("behind the anchor" in line for line in document["target"]["assumed"])
+
+
+@pytest.mark.parametrize("token", [-5, 1 << 20])
+def test_no_prompt_shares_an_id_that_there_is_not(token: int, tmp_path: Path) -> None:
+    data = LLAMA.read_bytes()
+    (tmp_path / "a.slot").write_bytes(put(_AT_TOKENS + 8, "i", token)(data))
+    result = slotscope("check", tmp_path / "a.slot", *OWN, "--next", "5/6", "--json")
+    document = json.loads(result.stdout)
+    assert [answer["reused"] for answer in document["reuse"]] == [2]
+    code = "tokens.negative" if token < 0 else "tokens.beyond-vocabulary"
+    assert code in {finding["code"] for finding in document["findings"]}
 
 
 # -- the command -----------------------------------------------------------------------------------
