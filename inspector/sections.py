@@ -264,8 +264,10 @@ def _blocks(body: Node, at: str, name: str) -> Iterator[Block]:
         data = child.get("data")
         element = child.number(f"{prefix}_size_el")
         row = child.number(f"{prefix}_size_row")
-        if element:  # ggsq 1 has the number of channels in front of all layers, for layer 0
-            channels = child.number("n_embd_v_gqa", body.number("n_embd_v_gqa"))
+        if element and child.get("n_embd_v_gqa") is not None:
+            row = element * child.number("n_embd_v_gqa")
+        elif element:  # ggsq 1 has the number of channels in front of all layers, for layer 0
+            channels = body.number("n_embd_v_gqa")
             row = len(data.span) // n_cells if data is not None and n_cells else element * channels
         yield Block(
             path=f"{at}.{name}{child.name}",

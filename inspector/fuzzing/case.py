@@ -58,6 +58,10 @@ OPTIONS: dict[str, tuple[object, ...]] = {
 """Option -> its values, the commonest first."""
 
 
+OWN_WINDOW = 4
+"""Tokens that windowed layers see unless a case says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One file to be generated.
@@ -74,6 +78,6 @@ class Case:
     layout: Layout
     seed: int = 0
     options: Mapping[str, object] = field(default_factory=dict)
-    n_swa: int = 4
+    n_swa: int = OWN_WINDOW
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     ids: tuple[int, ...] | None = None

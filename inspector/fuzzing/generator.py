@@ -7,12 +7,16 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
+from typing import TYPE_CHECKING
 
 from formats.layout import Layout
 from formats.layouts import by_id
-from inspector.fuzzing.case import OPTIONS, TYPE_BY_NAME, Case
+from inspector.fuzzing.case import OPTIONS, OWN_WINDOW, TYPE_BY_NAME, Case, Row, Shape
 from inspector.fuzzing.policy import Server
 from inspector.fuzzing.writer import Field, write
+
+if TYPE_CHECKING:
+    from inspector.expectation import SectionExpectation, StateExpectation
 
 TWINS: dict[str, tuple[str, str]] = {
     "ggsn1.hparams-b1041": (
@@ -38,7 +42,7 @@ BESIDE: tuple[tuple[str, str, str], ...] = (
     ("lsckpt2", ".ckpt", "ggsq2.hybrid"),
     ("stck2", ".ckpt", "ggsq2.hybrid"),
     ("bkcp1", ".ckpt", "ggsq3.hybrid"),
-    ("slck1", ".ckpt", "ggsq2.hybrid"),
+    ("slck1", ".ckpt", "ggsq4.iswa"),
     ("ik-checkpoints3", ".checkpoints", "ik3"),
     ("ik-checkpoints4", ".checkpoints", "ik4"),
 )
@@ -77,8 +81,7 @@ def with_sidecar(case: Case, family: str, suffix: str, name: str = "") -> Genera
     assert layout is not None
     server = Server(case)
     companion = replace(case, layout=layout, ids=server.ids, options={"records": 2})
-    memory = case.layout.memory
-    data = write(layout, Server(companion, beside=state.data, memory=memory)).data
+    data = write(layout, Server(companion, beside=state.data, owner=case.layout)).data
     companions = {suffix: data}
     if family == "stck2" and (marker := by_id("stck-gen")) is not None:
         companions[".gen"] = write(marker, Server(replace(companion, layout=marker))).data
@@ -114,13 +117,16 @@ def asked(layout: Layout) -> dict[str, tuple[object, ...]]:
 def cases(layout: Layout, seed: int = 0) -> Iterator[Case]:
     """Cases of a layout, the smallest first: every pair of values of two options occurs in one."""
     values = asked(layout)
-    yield _case(layout, seed, 0, {name: _SMALLEST.get(name, of[0]) for name, of in values.items()})
+    smallest = {name: _SMALLEST.get(name, of[0]) for name, of in values.items()}
+    if None not in values.get("records", (None,)):
+        smallest["records"] = 0
+    yield _case(layout, seed, 0, smallest)
     seen: list[dict[str, object]] = []
     for options in _pairwise(values):
-        consistent = _consistent(options)
-        if consistent not in seen:
-            seen.append(consistent)
-            yield _case(layout, seed, len(seen), consistent)
+        chosen = consistent(options)
+        if chosen not in seen:
+            seen.append(chosen)
+            yield _case(layout, seed, len(seen), chosen)
 
 
 _SMALLEST: dict[str, object] = {
@@ -135,10 +141,10 @@ _SMALLEST: dict[str, object] = {
 
 
 def _case(layout: Layout, seed: int, index: int, options: dict[str, object]) -> Case:
-    return Case(layout, zlib.crc32(f"{seed}/{layout.id}/{index}".encode()), _consistent(options))
+    return Case(layout, zlib.crc32(f"{seed}/{layout.id}/{index}".encode()), consistent(options))
 
 
-def _consistent(options: Mapping[str, object]) -> dict[str, object]:
+def consistent(options: Mapping[str, object]) -> dict[str, object]:
     """The same with what no server does left out: transposed values are never quantized."""
     k, _, v = str(options.get("types", "")).partition("/")
     transposed = options.get("v_trans") or options.get("v_state") == 1
@@ -210,3 +216,38 @@ _BESIDE_OPTIONS: dict[str, object] = {"suffix": "recurrent"}
 def _name(layout: Layout, index: int) -> str:
     suffix = ".gguf" if layout.format == "gguf" else ".slot"
     return f"{layout.id}--{index:03}{suffix}"
+
+
+def case_for(
+    expected: StateExpectation, ids: Sequence[int], seed: int = 0, **options: object
+) -> Case:
+    """The case of a slot file that this server takes: its layout, and the shapes of its model.
+
+    Args:
+        expected: what slot files of the server look like (`inspector.expectation.expected_state`).
+        ids: tokens; ids of the model's vocabulary.
+        seed: of everything else.
+        options: further options; `v_trans` where the expectation leaves it open.
+
+    Raises:
+        LookupError: if no layout is that of this server.
+    """
+    suffix = {0: "", 8: ".xy", 12: ".xyt"}[expected.cell_ext]
+    layout = by_id(f"ggsq{expected.version}.{expected.memory.memory}{suffix}")
+    if layout is None:
+        raise LookupError(f"no layout of version {expected.version} for {expected.memory.memory}")
+    given = {"v_trans": expected.v_trans, "n_stream": expected.n_stream}
+    known = {name: int(value) for name, value in given.items() if value is not None}
+    shapes = {section.member: _shape_of(section) for section in expected.sections}
+    n_swa = expected.memory.n_swa or OWN_WINDOW
+    return Case(layout, seed, {**options, **known}, n_swa, shapes, tuple(ids))
+
+
+def _shape_of(section: SectionExpectation) -> Shape:
+    k = tuple(Row(_type_id(section.type_k), size) for size in section.k)
+    v = tuple(Row(_type_id(section.type_v or "f16"), size) for size in section.v)
+    return Shape(k, v, section.n_layer, (section.n_rot_k, section.n_rot_v))
+
+
+def _type_id(name: str) -> int:
+    return TYPE_BY_NAME[name].id

@@ -840,6 +840,31 @@ def _cell_dropped(subject: Subject, path: str, dice: random.Random) -> Changed:
     return _with(subject, *_without(subject, path, gone))
 
 
+@_mutator("memory-emptied", Must.EITHER, _everything, "no tokens and no cells, and counted")
+def _memory_emptied(subject: Subject, path: str, dice: random.Random) -> Changed:
+    count, tokens = subject.node("n_token_count"), subject.node("tokens").span
+    edits = [packed(count, 0), (tokens.start, tokens.stop, b"")]
+    for stream in _streams(subject):
+        cells, span = subject.node(f"{stream}.cell_count"), subject.node(stream).span
+        edits += [packed(cells, 0), (cells.span.stop, span.stop, b"")]
+    return _with(subject, *edits)
+
+
+def _windows(subject: Subject) -> Iterator[str]:
+    return (path for path in _caches(subject) if path.startswith("swa"))
+
+
+@_mutator(
+    "window-anchored", Must.ACCEPT, _windows, "zeros in the first cell of a window, all layers"
+)
+def _anchored(subject: Subject, path: str, dice: random.Random) -> Changed:
+    count, edits = len(subject.rows(f"{path}.cells")), []
+    for name, block in subject.nodes.items():
+        if name.startswith(f"{path}.") and block.kind is Kind.PAYLOAD:
+            edits += [(a, b, bytes(b - a)) for a, b, _ in _rows_out(subject, name, 0, count)]
+    return _with(subject, *edits)
+
+
 def _recurrents(subject: Subject) -> Iterator[str]:
     for path, node in subject.nodes.items():
         if node.role == "recurrent" and node.get("blocks") and len(node.rows("cells") or ()) == 1:
@@ -1143,10 +1168,16 @@ def mutant(subject: Subject, mutation: str) -> Mutant:
     dice = random.Random(mutation)
     suffix, slash, path = found["path"].partition("/")
     if not slash:
-        changed = mutator.change(subject, found["path"], dice)
+        changed = _applied(mutator, subject, found["path"], dice)
         return Mutant(mutation, mutator, changed.data, changed.companions)
     if suffix not in subject.companions:
         raise NoSuchPlace(f"no companion {suffix!r}")
-    inner = mutator.change(Subject(subject.companions[suffix]), path, dice)
+    inner = _applied(mutator, Subject(subject.companions[suffix]), path, dice)
     companions = {**subject.companions, suffix: inner.data}
     return Mutant(mutation, mutator, subject.data, companions)
+
+
+def _applied(mutator: Mutator, subject: Subject, path: str, dice: random.Random) -> Changed:
+    if path not in mutator.places(subject):
+        raise NoSuchPlace(f"{mutator.name} does not apply to {path!r}")
+    return mutator.change(subject, path, dice)

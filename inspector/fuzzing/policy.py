@@ -16,6 +16,7 @@ from formats.bodies.dsv4 import DSV4_MAGIC
 from formats.bodies.hparams import row_widths
 from formats.envelopes.tokens import PACKED_MARKER
 from formats.ggml_types import ABSENT, IK, TYPES
+from formats.layout import Layout
 from formats.layouts import by_id
 from formats.spans import Payload, Scalar, Text
 from inspector.builds import build_number
@@ -66,7 +67,11 @@ class Server:
     """
 
     def __init__(
-        self, case: Case, beside: bytes = b"", checkpoint: int | None = None, memory: str = ""
+        self,
+        case: Case,
+        beside: bytes = b"",
+        checkpoint: int | None = None,
+        owner: Layout | None = None,
     ) -> None:
         """Write `case`.
 
@@ -74,14 +79,15 @@ class Server:
             case: what to write.
             beside: the state file that a list is written for, if it names one.
             checkpoint: tokens after which it was made, for the blob of a checkpoint.
-            memory: type of the memory that the blob is a part of.
+            owner: layout of the state that a list or a blob belongs to.
         """
         self.case = case
         self.layout = case.layout
         self.asked: dict[str, None] = {}
         self.beside = beside
         self._checkpoint = checkpoint
-        self._memory = memory or case.layout.memory
+        self._owner = owner or case.layout
+        self._memory = self._owner.memory
         self._dice = random.Random(f"{case.seed}/{case.layout.id}/{checkpoint}")
         self._ik = case.layout.writer == IK
 
@@ -366,7 +372,7 @@ class Server:
         if "-1" in says:
             return self._packs and self._option("tokens") != "plain"
         if "SCKP" in says:
-            return self.layout.version == 4 and self._option("records") is not None
+            return self._has_checkpoints and self._option("records") is not None
         if "one element" in says:
             return bool(self._option("v_trans"))
         if "row size" in says:
@@ -385,6 +391,12 @@ class Server:
         if at.path.endswith("chunk.version"):
             return 1 if self.layout.version == 2 else 2
         return 2 if at.path in ("dsv4.csa.version", "dsv4.hca.version", "dsv4.lid.version") else 1
+
+    @property
+    def _has_checkpoints(self) -> bool:
+        """Whether servers append checkpoints to files of this layout."""
+        memory = self.layout.memory
+        return self.layout.version == 4 and memory in (*PARTIAL, "recurrent", "dsv4")
 
     def _at_n_token_count(self, at: Place) -> int:
         return len(self.ids) or int(self._packs)
@@ -437,7 +449,7 @@ class Server:
         return len(self._cells(at))
 
     def _at_v_trans(self, at: Place) -> int:
-        return int(self._historic or self._transposed(at))
+        return int(self._historic or bool(self._option("v_trans")))
 
     def _at_n_layer(self, at: Place) -> int:
         if found := re.match(r"dsv4\.(csa|hca|lid)", at.path):
@@ -609,7 +621,7 @@ class Server:
     def _at_pos_min(self, at: Place) -> int:
         if "records" not in at.path:
             return 0
-        windowed = self._of_checkpoints().startswith(("blob.iswa", "blob.dsa-iswa"))
+        windowed = self._of_checkpoints().startswith(_WINDOWED)
         whole = self._of_checkpoints().startswith(("blob.kv", "blob.mla", "blob.dsa.", "blob.msa"))
         last = self._at_pos_max(at)
         return max(0, last + 1 - self.case.n_swa) if windowed else 0 if whole else last
@@ -642,10 +654,12 @@ class Server:
         """The layout of the blobs."""
         if self._ik:
             return f"ik{self.layout.version}.blob"
-        if self.layout.format != "ggsq":
+        if self._owner.format != "ggsq":
             return "blob.recurrent.prefixed" if self.layout.format in _LISTS else "blob.kv.prefixed"
-        memory = PARTIAL.get(self.layout.memory, self.layout.memory)
-        xyt = "xyt" in self.layout.id
+        memory = PARTIAL.get(self._memory, self._memory)
+        if self._owner.version != 4:
+            return f"blob.{memory}.prefixed"
+        xyt = "xyt" in self._owner.id
         for dialect in (".rotated-xyt" if xyt else ".rotated", ""):
             found = f"blob.{memory}.prefixed{dialect}"
             if by_id(found) is not None:
@@ -662,7 +676,7 @@ class Server:
             options["suffix"] = "recurrent"
         case = replace(self.case, layout=layout, options=options, ids=self.ids)
         n_tokens = self._record(at) if listed else len(self.ids)
-        server = Server(case, checkpoint=n_tokens, memory=self._memory)
+        server = Server(case, checkpoint=n_tokens, owner=self._owner)
         blob = write(layout, server).data
         self.asked.update(server.asked)
         return blob
@@ -678,6 +692,7 @@ class Server:
         return len(at.written)
 
 
+_WINDOWED = ("blob.iswa", "blob.dsa-iswa", "blob.dsv4")
 _LISTS = ("pkcl", "llcp", "lsckpt2", "sckp", "stck", "bkcp", "slck")
 _ELEMENT_BYTES = {t.id: t.block_bytes for t in TYPES if t.block_elements == 1}
 _COMPRESSED = {"csa": (0, 2), "hca": (1,), "lid": (0, 2)}

@@ -1,0 +1,103 @@
+"""`slotscope fuzz generate` and `mutate`: folders, manifests, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from inspector.cli.app import app
+from inspector.report import examined
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples/intact/ggsq4.hybrid--two-checkpoints.slot"
+LISTED = SAMPLE.with_name("ggsq2.hybrid--with-stck2.slot")
+
+
+def fuzz(*words: object) -> Result:
+    return CliRunner().invoke(app, ["fuzz", *map(str, words)])
+
+
+def manifest(folder: Path) -> list[dict[str, Any]]:
+    files: list[dict[str, Any]] = json.loads((folder / "manifest.json").read_text())["files"]
+    for one in files:
+        assert hashlib.sha256((folder / one["file"]).read_bytes()).hexdigest() == one["sha256"]
+        for companion in one["companions"]:
+            assert (folder / companion["file"]).exists()
+    return files
+
+
+def test_generate(tmp_path: Path) -> None:
+    words = ("--layout", "ggsq4.iswa", "--layout", "pkcl1", "--seed", 7, "--count", 12)
+    made = fuzz("generate", "--out", tmp_path / "one", *words)
+    assert made.exit_code == 0, made.output
+    files = manifest(tmp_path / "one")
+    assert len(files) == 12
+    assert [one["layout"] for one in files[:2]] == ["ggsq4.iswa", "pkcl1"]
+    assert any(one["companions"] for one in files)
+    assert {one["expected"]["verdict"] for one in files} == {"recognised"}
+    fuzz("generate", "--out", tmp_path / "two", *words)
+    assert manifest(tmp_path / "two") == files
+
+
+def test_generate_writes_over_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"kept")
+    refused = fuzz("generate", "--out", tmp_path, "--layout", "slck1")
+    assert refused.exit_code == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+    assert fuzz("generate", "--out", tmp_path, "--layout", "slck1", "--force").exit_code == 0
+    assert (tmp_path / "mine").read_bytes() == b"kept"
+
+
+def test_generate_small_files_only(tmp_path: Path) -> None:
+    words = ("--layout", "ggsq2.kv", "--layout", "cachyllama2", "--max-bytes", 4000)
+    made = fuzz("generate", "--out", tmp_path, *words)
+    assert "no file of 1 layouts: cachyllama2" in made.output
+    assert all(one["bytes"] <= 4000 for one in manifest(tmp_path))
+
+
+def test_generate_an_unknown_layout(tmp_path: Path) -> None:
+    assert fuzz("generate", "--out", tmp_path, "--layout", "ggsq9.kv").exit_code == 2
+
+
+def test_mutate(tmp_path: Path) -> None:
+    made = fuzz("mutate", SAMPLE, LISTED, "--out", tmp_path / "out", "--count", 70, "--seed", 3)
+    assert made.exit_code == 0, made.output
+    files = manifest(tmp_path / "out")
+    assert len(files) == 140
+    assert len({one["mutator"] for one in files}) > 65
+    assert {one["expected"]["loader"] for one in files} == {"refuse", "accept", "either"}
+    for one in files[::20]:
+        original, new = (SAMPLE, LISTED)[one["of"] == LISTED.name], tmp_path / "again.slot"
+        again = fuzz("mutate", original, "--only", one["id"], "-o", new, "--force")
+        assert again.exit_code == 0, again.output
+        assert hashlib.sha256(new.read_bytes()).hexdigest() == one["sha256"]
+
+
+def test_what_known_builds_do(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.slot"
+    assert fuzz("mutate", SAMPLE, "--only", "cut-last@:0", "-o", cut).exit_code == 0
+    with examined(cut) as report:
+        assert "appendix.truncated" in {one.code for one in report.findings}
+    fuzz("mutate", SAMPLE, "--out", tmp_path / "out", "--count", 70)
+    builds = [one["builds"] for one in manifest(tmp_path / "out") if one["builds"]]
+    assert {one["b10229"]["reason"] for one in builds} >= {"target.version-mismatch"}
+    assert {one["b11549"]["outcome"] for one in builds} >= {"accepts", "refuses", "aborts"}
+
+
+def test_wrong_words_of_mutate(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert fuzz("mutate", SAMPLE).exit_code == 2
+    assert fuzz("mutate", SAMPLE, "--only", "cut@recr:0").exit_code == 2
+    for wrong in (
+        "cut",
+        "cut@nowhere:0",
+        "burn@recr:0",
+        "cut@.ckpt/records:0",
+        "cut-inside@magic:1",
+    ):
+        assert fuzz("mutate", SAMPLE, "--only", wrong, "-o", new).exit_code == 2, wrong
+    assert not new.exists()
+    assert fuzz("mutate", tmp_path / "none", "--out", new).exit_code == 2
