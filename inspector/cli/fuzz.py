@@ -10,7 +10,7 @@ import typer
 from inspector.cli.exits import USAGE
 from inspector.cli.fuzz_mutate import mutate
 from inspector.cli.fuzz_output import manifest, put, ready
-from inspector.cli.fuzz_run import minimize, run
+from inspector.cli.fuzz_run import dictionary, minimize, run
 from inspector.cli.output import complain, document
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ fuzz = typer.Typer(
 )
 fuzz.command()(run)
 fuzz.command()(minimize)
+fuzz.command()(dictionary)
 fuzz.command()(mutate)
 
 

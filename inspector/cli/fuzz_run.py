@@ -278,3 +278,12 @@ def _show_small(small: Small, file: Path, output: Path) -> None:
     from inspector.render.fuzz_run import small_page
 
     show(small_page(small, str(file), file.stat().st_size, str(output)))
+
+
+def dictionary() -> None:
+    """Print a dictionary for AFL++ and libFuzzer: magics, versions, types of all layouts."""
+    from formats.layouts import all_layouts
+    from inspector.cli.output import exactly
+    from inspector.fuzzing.dictionary import dictionary as of
+
+    exactly(of(all_layouts()))

@@ -1,0 +1,38 @@
+"""What fuzzers are given: a dictionary, and a mutator that understands the formats."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from typer.testing import CliRunner
+
+from inspector.cli.app import app
+from inspector.fuzzing import afl
+from samples.make import HERE as SAMPLES
+
+STATE = SAMPLES / "intact" / "ggsq4.kv--llama-b11549-short.slot"
+
+
+def test_dictionary() -> None:
+    done = CliRunner().invoke(app, ["fuzz", "dictionary"])
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert all(re.fullmatch(r'\w+="(\\x[0-9a-f]{2})+"', line) for line in lines)
+    names = [line.partition("=")[0] for line in lines]
+    assert len(set(names)) == len(names)
+    assert 'magic_ggsq="\\x71\\x73\\x67\\x67"' in lines
+    assert any(line.startswith("head_ggsq_4=") for line in lines)
+
+
+def test_mutator() -> None:
+    data = STATE.read_bytes()
+    afl.init(7)
+    first = [bytes(afl.fuzz(bytearray(data), None, 8192)) for _ in range(40)]
+    afl.init(7)
+    assert [bytes(afl.fuzz(bytearray(data), None, 8192)) for _ in range(40)] == first
+    assert len(set(first)) > 20
+    assert sum(one[:8] == data[:8] for one in first) > 20, "most get past the magic"
+    assert all(len(afl.fuzz(bytearray(one), None, 64)) <= 64 for one in first[:5])
+    assert afl.changed(b"", random.Random(1), 10)
+    afl.deinit()
