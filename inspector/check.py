@@ -19,7 +19,7 @@ from inspector.report import Report, examined
 from inspector.restore import Restore, restore
 from inspector.servers import carriers
 from inspector.span import Span
-from inspector.target import Target
+from inspector.target import UNREAD, Target
 
 if TYPE_CHECKING:
     from inspector.slot import Slot
@@ -118,6 +118,8 @@ def check_of(
         raise BadRequest(f"no prompt shares {most:,} tokens with it: it has {held:,}")
     writer = report.identification.writer
     identity = judge(report.source, report.sections, report.tokens, target.model, writer=writer)
+    if target.model is None and (why := _no_model(target)):
+        identity = replace(identity, evidence=why)
     report = _dated(report, identity)
     rotated = rotated_rows(report, identity)
     outcome = restore(report, target, rotated=rotated, identity=identity)
@@ -133,6 +135,16 @@ def check_of(
         )
     )
     return Check(report, target, outcome, reuse, identity, findings, assumed, taken_for_granted)
+
+
+def _no_model(target: Target) -> str:
+    """Why there is no model to compare with although one was named; empty if none was."""
+    for note in target.notes:
+        if "name the model's file" in note or " is not understood" in note:
+            return f"no model was read: {note}"
+        if note.startswith(UNREAD):
+            return note
+    return ""
 
 
 def _dated(report: Report, identity: Identity) -> Report:

@@ -7,6 +7,7 @@ Source: ggml-org/llama.cpp b7551 to b11549, tools/server/README.md `GET /props`,
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import urllib.error
@@ -25,6 +26,7 @@ AT_MOST = 1 << 24
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _PIECE = 1 << 16
+_UNAUTHORIZED = 401
 _MOST_TOKENS = 1 << 31
 _UPSTREAM_BUILD = re.compile(r"b(\d{4,6})-[0-9a-f]{7,40}")
 
@@ -130,17 +132,28 @@ def _read(url: str, timeout: float) -> Any:
 
 def _fetched(url: str, timeout: float) -> Any:
     try:
-        with _OPENER.open(url, timeout=timeout) as reply:
+        with _OPENER.open(_request(url), timeout=timeout) as reply:
             text = _text(reply, time.monotonic() + timeout)
     except urllib.error.HTTPError as error:
-        raise Unreachable(f"{url}: HTTP {error.code}: {_reason(error)}") from error
-    except (OSError, ValueError, HTTPException) as error:
+        more = ""
+        if error.code == _UNAUTHORIZED:
+            more = "; set LLAMA_API_KEY to what the server has as --api-key"
+        raise Unreachable(f"{url}: HTTP {error.code}: {_reason(error)}{more}") from error
+    except HTTPException as error:
+        raise Unreachable(f"{url}: the answer breaks off, or is none of HTTP") from error
+    except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise Unreachable(f"{url}: {getattr(reason, 'strerror', None) or reason}") from error
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Unreachable(f"{url}: what answers is no llama-server: no JSON") from error
+
+
+def _request(url: str) -> urllib.request.Request:
+    """With the key that the server may ask for."""
+    key = os.environ.get("LLAMA_API_KEY", "")
+    return urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
 
 
 def _text(reply: HTTPResponse, deadline: float) -> bytes:

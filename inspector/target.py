@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from inspector.gguf import ModelFile
 
 
+UNREAD = "the server's model cannot be read here"
+
+
 class BadTarget(Exception):
     """A server that there is not, or a model that cannot be read; the message says why."""
 
@@ -219,7 +222,7 @@ def target_of(
             try:
                 target = with_model(target, stack, path)
             except BadTarget as error:  # it is a file of the machine that the server runs on
-                notes.append(f"the server's model cannot be read here: {error}")
+                notes.append(f"{UNREAD}: {error}")
                 target = replace(target, model_name=_name(str(path)))
         yield replace(target, assumed=tuple(assumed), notes=tuple(notes))
 
@@ -239,9 +242,9 @@ def with_model(target: Target, stack: ExitStack, path: Path) -> Target:
 
     try:
         source = stack.enter_context(opened(path))
+        model = read_model(source)
     except (Unreadable, ValueError) as error:  # a ValueError for names that no file can have
         raise BadTarget(f"{path}: {error}") from error
-    model = read_model(source)
     if isinstance(model, Unusable):
         raise BadTarget(f"{path}: {model.reason}")
     memory = memory_of(model, target.build)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
-from inspector.cli.output import complain, document, show
+from inspector.cli.output import complain, document, failed, show, unread
 from inspector.cli.prompts import token_ids
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _MOST_TOKENS = (1 << 31) - 1
 
 
 def check(
-    files: list[Path] = typer.Argument(..., metavar="FILE", help="Slot files."),
+    files: list[Path] = typer.Argument(..., metavar="FILE", readable=False, help="Slot files."),
     command: str | None = typer.Option(
         None,
         "--for",
@@ -34,7 +34,7 @@ def check(
         None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
     ),
     model: Path | None = typer.Option(
-        None, metavar="GGUF", help="Its model, in place of the one in --for."
+        None, metavar="GGUF", readable=False, help="Its model, in place of the one in --for."
     ),
     url: str | None = typer.Option(
         None, metavar="URL", help="Ask the running server at this address what it is."
@@ -99,7 +99,9 @@ def check(
                         outcome = max(outcome, _code(found, limit))
                 except (Unreadable, BadRequest) as error:
                     outcome = USAGE
-                    complain(f"{file}: {error}")
+                    complain(f"{file}: {unread(file, error)}")
+                    if json and len(files) > 1:
+                        documents.append(failed(file, unread(file, error)))
     except BadTarget as error:
         complain(str(error))
         raise typer.Exit(USAGE) from error

@@ -23,5 +23,5 @@ def explain(
     elif code in codes:
         show(code_page(codes[code]))
     else:
-        complain(f"no code {code!r}; {nearest_name(code, codes)}")
+        complain(f"no code {code!r}; {nearest_name(code.lower(), codes)}")
         raise typer.Exit(USAGE)

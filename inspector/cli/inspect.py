@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
-from inspector.cli.output import complain, document, show, width
+from inspector.cli.output import complain, document, failed, show, unread, width
 from inspector.render.escape import printable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _NoSuchPart(Exception):
 
 def inspect(
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE", help="State files, sidecars or model files."
+        ..., metavar="FILE", readable=False, help="State files, sidecars or model files."
     ),
     path: str | None = typer.Option(
         None, metavar="PATH", help="Show this part of the tree, such as attn.streams[0].k[3]."
@@ -64,7 +64,10 @@ def inspect(
         False, "--show-tokens", help="Print token ids. They are text: think before you paste them."
     ),
     model: Path | None = typer.Option(
-        None, metavar="GGUF", help="Hold the state against the header of this model."
+        None,
+        metavar="GGUF",
+        readable=False,
+        help="Hold the state against the header of this model.",
     ),
     deep: bool = typer.Option(False, "--deep", help="Read the stored numbers too."),
     json: bool = typer.Option(
@@ -110,7 +113,9 @@ def inspect(
                     outcome = max(outcome, FINDINGS)
         except (Unreadable, _NoSuchPart) as error:
             outcome = USAGE
-            complain(f"{file}: {error}")
+            complain(f"{file}: {unread(file, error)}")
+            if json and len(files) > 1:
+                documents.append(failed(file, unread(file, error)))
     if json and documents:
         from json import dumps
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inspector.cli.exits import USAGE
 from inspector.render.escape import printable
@@ -20,6 +23,17 @@ _WIDTH = 80
 
 _ASCII = str.maketrans("│░·…\N{MULTIPLICATION SIGN}≠≥≤▁▂▃▄▅▆▇█", "|:-~x!><_.-=+*%#")
 """What is drawn instead, character for character, where only ASCII can be."""
+
+
+_ESCAPED = re.compile(r"\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f][0-9a-f]{2}")
+"""In JSON: a backslash, a pair of surrogates, or one alone, which no other program takes."""
+_LONE = 6
+"""Characters of a surrogate that is written alone."""
+
+
+NOT_REGULAR = "not a regular file"
+"""What `inspector.source` says of a pipe."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def show(page: Iterable[RenderableType]) -> None:
@@ -38,13 +52,28 @@ def width() -> int:
 
 def document(text: str) -> None:
     """Print a document for programs."""
+    if "\\ud" in text:
+        text = _ESCAPED.sub(lambda m: "\\ufffd" if len(m[0]) == _LONE else m[0], text)
     _write(text + "\n")
 
 
 def exactly(text: str) -> None:
     """Print a text as it is, in UTF-8 and with nothing added: to a pipe or into a file."""
     if sys.stdout is not None:
-        _deliver(sys.stdout.buffer.write, text.encode())
+        _deliver(sys.stdout.buffer.write, text.encode("utf-8", "replace"))
+
+
+def unread(file: Path, error: Exception) -> str:
+    """Why a file could not be looked at, and the way out if it is no file."""
+    why = str(error)
+    if why == NOT_REGULAR or str(file) == "-":
+        why += ": write it to a file first, it is read from several places"
+    return why
+
+
+def failed(file: Path, why: str) -> dict[str, Any]:
+    """What stands in a list of documents for a file that could not be looked at."""
+    return {"file": {"name": file.name, "path": str(file)}, "error": why}
 
 
 def complain(message: str) -> None:
@@ -83,6 +112,15 @@ def _deliver(write: Callable[[_Data], object], data: _Data) -> None:
         _into_nothing()
         complain(f"cannot write: {error.strerror}")
         raise SystemExit(USAGE) from error
+
+
+def gave_up(error: OSError) -> bool:
+    """Whether an error is that of a full disk; if so that is said, and nothing more is written."""
+    if sys.stdout is None or error.errno not in _FULL:
+        return False
+    _into_nothing()
+    complain(f"cannot write: {error.strerror}")
+    return True
 
 
 def _into_nothing() -> None:

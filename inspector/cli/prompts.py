@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from inspector.cli.output import NOT_REGULAR
 from inspector.render.escape import printable
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def token_ids(name: str, option: str) -> Sequence[int]:
 
     ids, problem = None, "no JSON array of token ids"
     try:
+        if name == "-" and sys.stdin is None:
+            raise Unreadable("standard input is closed")
         if name == "-":
             data = sys.stdin.buffer.read(_MOST_BYTES + 1)
         else:
@@ -40,6 +43,8 @@ def token_ids(name: str, option: str) -> Sequence[int]:
             ids = loads(data)
     except Unreadable as error:
         problem = str(error)
+        if problem == NOT_REGULAR:
+            problem += f": pipe it to {option} -"
     except (OSError, ValueError, RecursionError):
         pass
     if not isinstance(ids, list) or not ids or not all(type(one) is int for one in ids):

@@ -149,7 +149,7 @@ def _as_dict(report: Report, found: TokenList, words: Vocabulary | None) -> dict
     tokens = found.tokens
     return {
         "schema": _SCHEMA,
-        "file": {"name": report.name, "bytes": report.size},
+        "file": {"name": report.name, "path": report.source.name, "bytes": report.size},
         "count": len(tokens.ids),
         "missing": found.missing,
         "packing": tokens.packing,

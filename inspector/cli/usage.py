@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -9,7 +10,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperGroup
 
 from inspector.cli.exits import USAGE
-from inspector.cli.output import complain
+from inspector.cli.output import complain, gave_up
 
 
 class Commands(TyperGroup):
@@ -25,11 +26,19 @@ class Commands(TyperGroup):
         except UsageError as error:
             complain(_line(error))
             code = USAGE
+        except OSError as error:
+            if not gave_up(error):
+                raise
+            code = USAGE
         sys.exit(code)
+
+
+_NUMBERS = {"int": "is no whole number", "float": "is no number"}
 
 
 def _line(error: UsageError) -> str:
     """What typer says, as one line, and where more is said."""
     says = " ".join(error.format_message().split()).removesuffix(".")
+    says = re.sub(r"is not a valid (int|float)(eger)?( range)?$", lambda m: _NUMBERS[m[1]], says)
     more = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
     return says[:1].lower() + says[1:] + more

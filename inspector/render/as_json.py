@@ -20,7 +20,7 @@ def to_dict(report: Report) -> dict[str, Any]:
     tokens = report.tokens
     found: dict[str, Any] = {
         "schema": SCHEMA,
-        "file": {"name": report.name, "bytes": report.size},
+        "file": {"name": report.name, "path": report.source.name, "bytes": report.size},
         "identity": identity(report),
         "tokens": {
             "count": tokens.count if tokens else 0,

@@ -19,7 +19,7 @@ def to_dict(check: Check) -> dict[str, Any]:
     report, target, found = check.report, check.target, check.identity
     return {
         "schema": SCHEMA,
-        "file": {"name": report.name, "bytes": report.size},
+        "file": {"name": report.name, "path": report.source.name, "bytes": report.size},
         "identity": identity(report),
         "target": {
             "server": target.build.server,

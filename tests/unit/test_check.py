@@ -195,7 +195,7 @@ def test_the_window_behind_an_anchor_is_known_without_a_model() -> None:
     result = slotscope("check", anchored, "--json", "--build", "b10229")
     document = json.loads(result.stdout)
     assert None not in {answer["reused"] for answer in document["reuse"]}
-    assert any("behind the anchor" in line for line in document["target"]["assumed"])
+    assert any("behind the anchor" in line for line in document["conditions"])
 
 
 @pytest.mark.parametrize("token", [-5, 1 << 20])
@@ -313,7 +313,7 @@ def test_a_pipe_that_nobody_writes_to_is_no_prompt(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     result = slotscope("check", LLAMA, "--next-tokens", tmp_path / "pipe")
     assert result.exit_code == 2
-    assert "not a regular file" in result.stderr
+    assert "not a regular file: pipe it to --next-tokens -" in result.stderr
 
 
 def test_the_name_of_a_prompt_says_nothing_to_the_terminal(tmp_path: Path) -> None:

@@ -468,3 +468,42 @@ def test_without_standard_output_the_exit_code_tells() -> None:
         process = started("inspect", path, preexec_fn=lambda: os.close(1))
         _, errors = process.communicate()
         assert (process.returncode, errors) == (expected, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+@pytest.mark.parametrize("words", [("inspect", HYBRID), ("explain",), ("--help",)])
+def test_a_full_disk_is_one_line_for_people_too(words: tuple[str | Path, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = started(*words, stdout=full)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.decode() == "slotscope: cannot write: No space left on device\n"
+
+
+def test_files_that_cannot_be_read_keep_their_place() -> None:
+    result = CliRunner().invoke(app, ["inspect", "nowhere/a.bin", str(HYBRID), "--json"])
+    assert result.exit_code == 2
+    first, second = json.loads(result.stdout)
+    assert first["file"] == {"name": "a.bin", "path": "nowhere/a.bin"}
+    assert first["error"] == "No such file or directory"
+    assert second["file"]["path"] == str(HYBRID)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no such file here")
+@pytest.mark.parametrize("words", [("geometry",), ("check", HYBRID, "--model")])
+def test_a_model_that_the_disk_does_not_give(words: tuple[str | Path, ...]) -> None:
+    result = CliRunner().invoke(app, [*map(str, words), "/proc/self/mem"])
+    assert result.exit_code == 2
+    assert result.stderr == "slotscope: /proc/self/mem: Input/output error at 0x0\n"
+
+
+def test_names_that_are_no_text_stay_valid_json(tmp_path: Path) -> None:
+    name = tmp_path / os.fsdecode(b"a\xff.bin")
+    name.write_bytes(b"")
+    result = CliRunner().invoke(app, ["inspect", str(name), "--json"])
+    assert json.loads(result.stdout)["file"]["name"] == "a\N{REPLACEMENT CHARACTER}.bin"
+
+
+def test_a_code_in_capitals_is_recognised() -> None:
+    result = CliRunner().invoke(app, ["explain", "FILE.TRUNCATED"])
+    assert "did you mean file.truncated" in result.stderr

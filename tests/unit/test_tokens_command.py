@@ -92,7 +92,11 @@ def test_check_takes_them(tmp_path: Path) -> None:
 def test_json() -> None:
     document = json.loads(slotscope("tokens", "--json", MEDIA).stdout)
     assert document["schema"] == "slotscope.tokens/1"
-    assert document["file"] == {"name": MEDIA.name, "bytes": MEDIA.stat().st_size}
+    assert document["file"] == {
+        "name": MEDIA.name,
+        "path": str(MEDIA),
+        "bytes": MEDIA.stat().st_size,
+    }
     assert (document["count"], document["missing"], document["packing"]) == (21, 0, "packed")
     assert [(one["start"], one["n_tokens"], one["kind"]) for one in document["media"]] == [
         (2, 6, "image"),
