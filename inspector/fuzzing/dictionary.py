@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from formats.layout import Layout
@@ -20,6 +21,7 @@ from formats.spans import (
     When,
 )
 
+_NO_NAME = re.compile(r"\W")
 _SMALLEST = 4
 """Bytes of a word that is worth an entry."""
 
@@ -44,12 +46,12 @@ def dictionary(layouts: Iterable[Layout]) -> str:
     used: set[str] = set()
     lines = []
     for data, name in entries.items():
-        own = name
+        own = _NO_NAME.sub("_", name)
         while own in used:
             own += "_"
         used.add(own)
-        word = "".join(f"\\x{byte:02x}" for byte in data)
-        lines.append(f'{own}="{word}"\n')
+        escaped = "".join(f"\\x{byte:02x}" for byte in data)
+        lines.append(f'{own}="{escaped}"\n')
     return "".join(lines)
 
 
