@@ -224,6 +224,8 @@ def _of_the_file(
     read = carriers(target.build)
     suffixes = {carrier.suffix for carrier in read if carrier.suffix}
     names = {report.name + suffix for suffix in suffixes}
+    if target.build.has("ik-companions") and outcome.reason != "target.companion-aborts":
+        names.add(f"{report.name}.tokens.json")
     reads_appendix = any(not carrier.suffix for carrier in read)
     ignored = set[str]()
     answered: tuple[str, ...] = ()

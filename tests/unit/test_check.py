@@ -198,6 +198,21 @@ def test_the_window_behind_an_anchor_is_known_without_a_model() -> None:
     assert any("behind the anchor" in line for line in document["conditions"])
 
 
+def test_an_unreadable_token_list_is_told_without_a_model() -> None:
+    """ik_llama.cpp ends there, whatever the model."""
+    sample = DAMAGED / "ik4--sidecar.tokens-unreadable.slot"
+    result = slotscope("check", sample, "--json", "--build", "ik@2026-08-15")
+    codes = {finding["code"] for finding in json.loads(result.stdout)["findings"]}
+    assert "sidecar.tokens-unreadable" in codes
+    assert result.exit_code == 1
+
+
+def test_why_there_is_no_model_is_said_of_the_one_that_was_named() -> None:
+    result = slotscope("check", LLAMA, "--json", "--for", "llama-server -hf org/name:Q4_K_M")
+    evidence = json.loads(result.stdout)["model"]["evidence"]
+    assert "-hf org/name:Q4_K_M" in evidence
+
+
 @pytest.mark.parametrize("token", [-5, 1 << 20])
 def test_no_prompt_shares_an_id_that_there_is_not(token: int, tmp_path: Path) -> None:
     data = LLAMA.read_bytes()
