@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from formats.ggml_types import UPSTREAM
 from inspector.identity import DOES_NOT_PROVE
 from inspector.loader import Outcome
 from inspector.render.as_text import findings_part
 from inspector.render.page import QUIET, STRONG, columns, labelled, text
+from inspector.servers import NEWEST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +39,7 @@ def page(check: Check, name: str) -> Iterator[RenderableType]:
         name: of the file, as the user gave it.
     """
     target, outcome = check.target, check.restore
-    yield text((name, STRONG), f" on {server_name(target)}")
+    yield text((name, STRONG), f" on {server_name(target)}{_newer(target)}")
     answers = labelled()
     restore = [(str(outcome.outcome), _STYLES[outcome.outcome])]
     more = f": {outcome.message}" if outcome.outcome is not Outcome.ACCEPTS else ""
@@ -63,6 +65,12 @@ def server_name(target: Target) -> str:
     label = target.build.label
     server = label if "@" in label else f"{target.build.server} {label}"
     return f"{server} with {target.model_name}" if target.model_name else server
+
+
+def _newer(target: Target) -> str:
+    build = target.build
+    known = build.server != UPSTREAM or (build.number or 0) <= NEWEST
+    return "" if known else f", a build newer than b{NEWEST}, the newest known"
 
 
 def _reuse(check: Check) -> Table:

@@ -207,6 +207,11 @@ def test_an_unreadable_token_list_is_told_without_a_model() -> None:
     assert result.exit_code == 1
 
 
+def test_a_build_newer_than_all_known_is_named_so() -> None:
+    result = slotscope("check", SHORT4, "--build", "b99999")
+    assert "newer than b11549" in " ".join(result.stdout.split())
+
+
 def test_why_there_is_no_model_is_said_of_the_one_that_was_named() -> None:
     result = slotscope("check", LLAMA, "--json", "--for", "llama-server -hf org/name:Q4_K_M")
     evidence = json.loads(result.stdout)["model"]["evidence"]

@@ -451,6 +451,7 @@ def test_a_running_server_without_a_number_or_slots() -> None:
     [
         ({}, "HTTP 404"),
         ({"/health": 503}, "HTTP 503: Loading model"),
+        ({"/health": 401}, "set LLAMA_API_KEY to what the server has as --api-key"),
         ({"/health": {"status": "error"}}, "not ready"),
         ({"/health": b"<html>"}, "no JSON"),
         ({"/health": b"\xff\xfe"}, "no JSON"),
