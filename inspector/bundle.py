@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,7 +70,7 @@ class File:
     """A regular file as the directory shows it.
 
     Attributes:
-        path: to open it.
+        path: to open it; the address of an object in a store.
         name: without directories.
         size: bytes.
         mtime_ns: last change of the content, nanoseconds since 1970.
@@ -80,7 +80,7 @@ class File:
         target: what the link says; empty without one.
     """
 
-    path: Path
+    path: Path | str
     name: str
     size: int
     mtime_ns: int
@@ -118,6 +118,7 @@ class Bundle:
         role: what it is for if it is a companion itself, else None.
         state: the file that it belongs to in that case, if there is one.
         siblings: the other companions of that file.
+        record: whether slotscope's own record of the file lies beside it.
     """
 
     subject: File
@@ -125,6 +126,7 @@ class Bundle:
     role: Role | None
     state: File | None
     siblings: tuple[Companion, ...]
+    record: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,23 +205,48 @@ def bundle(path: str | Path) -> Bundle:
         role=role,
         state=state,
         siblings=tuple(other for other in siblings if other.file.path != path),
+        record=_file(path.with_name(path.name + RECORD)) is not None,
     )
 
 
-def has_record(path: str | Path) -> bool:
-    """Whether slotscope's record of the file at `path` lies beside it."""
-    try:
-        return Path(f"{path}{RECORD}").is_file()
-    except ValueError:  # a name with a zero byte
-        return False
+def bundle_among(name: str, files: Mapping[str, File]) -> Bundle:
+    """The file of that name and what belongs to it among the files of a folder.
+
+    Args:
+        name: of the file.
+        files: those of the folder, by name.
+    """
+    role, owner = belongs_to(Path(name))
+    if name.endswith(RECORD):
+        owner = Path(name.removesuffix(RECORD))
+    state = files.get(owner.name) if owner is not None else None
+    siblings = () if owner is None else _among(owner, files)
+    return Bundle(
+        subject=files[name],
+        companions=_among(Path(name), files),
+        role=role,
+        state=state,
+        siblings=tuple(other for other in siblings if other.file.name != name),
+        record=name + RECORD in files,
+    )
 
 
 def _companions(state: Path) -> tuple[Companion, ...]:
+    found = ((_file(state.with_name(n)), role, suffix) for n, role, suffix in _names(state))
+    return tuple(Companion(file, role, suffix) for file, role, suffix in found if file is not None)
+
+
+def _among(state: Path, files: Mapping[str, File]) -> tuple[Companion, ...]:
+    names = _names(state)
+    return tuple(Companion(files[n], role, suffix) for n, role, suffix in names if n in files)
+
+
+def _names(state: Path) -> list[tuple[str, Role, str]]:
+    """Names of companions, what they are for, and what they add to that of the state."""
     names = [(state.name + suffix, role, suffix) for suffix, role in SUFFIXES.items()]
     if state.suffix == ".bin" and _JAN.fullmatch(state.stem):
         names.append((state.stem + ".json", Role.SETTINGS, ".json"))
-    found = ((_file(state.with_name(name)), role, suffix) for name, role, suffix in names)
-    return tuple(Companion(file, role, suffix) for file, role, suffix in found if file is not None)
+    return names
 
 
 def belongs_to(path: Path) -> tuple[Role | None, Path | None]:

@@ -7,11 +7,14 @@ import os
 import signal
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import chain, islice
+from dataclasses import replace
+from itertools import chain, groupby, islice
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 from inspector.scan import Item, Job, Kind, Row, rows_of
 
@@ -21,6 +24,10 @@ CHUNK = 16
 """Files that a process is given at once."""
 _AHEAD = 4
 """Chunks for every worker that are under way."""
+N_CONNECTIONS = 24
+"""Objects in stores that are looked at at once."""
+_PATIENCE = 30
+"""Seconds in which a cluster must answer."""
 _TRIES = 2
 """How often a file may kill the process that looks at it; the first may be an accident."""
 
@@ -35,8 +42,14 @@ def rows(items: Iterable[Item], job: Job, n_workers: int | None = None) -> Itera
         job: the server to judge for.
         n_workers: processes; None for one on every core.
     """
-    n_workers = n_workers or cores()
-    items = iter(items)
+    for remote, some in groupby(items, key=lambda item: item.remote):
+        if remote:
+            yield from _waiting_for_stores(some, job)
+        else:
+            yield from _on_cores(some, job, n_workers or cores())
+
+
+def _on_cores(items: Iterator[Item], job: Job, n_workers: int) -> Iterator[Row]:
     head = list(islice(items, FEW))
     if n_workers == 1 or len(head) < FEW:
         for item in chain(head, items):
@@ -47,6 +60,73 @@ def rows(items: Iterable[Item], job: Job, n_workers: int | None = None) -> Itera
     while lost is not None:
         yield from _one_by_one(lost, job)
         lost = yield from _ahead(chunks, job, n_workers)
+
+
+def _waiting_for_stores(items: Iterator[Item], job: Job) -> Iterator[Row]:
+    """Rows of objects, many at once, for nearly all of the time is spent waiting."""
+    rows_of([], job)
+    waiting: deque[Future[list[Row]]] = deque()
+    with ThreadPoolExecutor(N_CONNECTIONS) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(rows_of, [item], job))
+                if len(waiting) >= N_CONNECTIONS * _AHEAD:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class NoCluster(Exception):
+    """A cluster that there is not; the message says why."""
+
+
+def on_cluster(items: Iterable[Item], job: Job, address: str) -> Iterator[Row]:
+    """One row for every item, in order, made by the workers of a Dask cluster.
+
+    They need slotscope, and the same files at the same places. What a worker that dies has under
+    way is given to another one.
+
+    Args:
+        items: the files; taken as they are needed.
+        job: the server to judge for.
+        address: of the scheduler.
+
+    Raises:
+        NoCluster: if it cannot be reached.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise NoCluster("--dask needs the package distributed") from error
+    job = replace(job, folder=str(Path.cwd()))
+    try:
+        client = Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError, TypeError) as error:
+        raise NoCluster(f"no cluster answers at {address}") from error
+    with client:
+        n_ahead = max(1, sum(client.nthreads().values())) * _AHEAD
+        chunks, under_way, waiting = _chunks(items), deque[_Chunk](), deque[Any]()
+        while True:
+            while len(waiting) < n_ahead and (chunk := next(chunks, None)):
+                under_way.append(chunk)
+                waiting.append(client.submit(rows_of, chunk, job, pure=False, retries=_TRIES))
+            if not waiting:
+                return
+            chunk, future = under_way.popleft(), waiting.popleft()
+            if future.exception() is None:
+                yield from future.result()
+                continue
+            for item in chunk:  # one of them kills workers
+                future = client.submit(rows_of, [item], job, pure=False)
+                lost = future.exception() is not None
+                yield from [_lost(item)] if lost else future.result()
+
+
+def _lost(item: Item) -> Row:
+    problem = "the process that looked at it was killed; memory may be short"
+    return Row(item.path, Kind.FAILED, named=item.named, problem=problem)
 
 
 def cores() -> int:
@@ -100,9 +180,8 @@ def _one_by_one(chunks: Iterable[_Chunk], job: Job) -> Iterator[Row]:
             except BrokenProcessPool:
                 killed += 1
         if killed == _TRIES:
-            item, killed = left.popleft(), 0
-            problem = "the process that looked at it was killed; memory may be short"
-            yield Row(item.path, Kind.FAILED, named=item.named, problem=problem)
+            killed = 0
+            yield _lost(left.popleft())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from inspector.scan import Item
+from inspector.source import Unreadable
 
 
 def items(paths: Iterable[str]) -> Iterator[Item]:
@@ -15,10 +16,25 @@ def items(paths: Iterable[str]) -> Iterator[Item]:
     Folders are listed as they are reached; links to folders are not followed.
     """
     for path in paths:
-        if Path(path).is_dir():
+        if "://" in path:
+            yield from _stored(path)
+        elif Path(path).is_dir():
             yield from _below(path)
         else:
             yield Item(path, named=True)
+
+
+def _stored(url: str) -> Iterator[Item]:
+    from inspector.remote import listed, local_path
+
+    if (path := local_path(url)) is not None:
+        yield from items([path])
+        return
+    try:
+        for address, changed, around, named in listed(url):
+            yield Item(address, named, around=around, mtime_ns=changed)
+    except Unreadable as error:
+        yield Item(url, named=True, problem=str(error))
 
 
 def _below(folder: str) -> Iterator[Item]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from formats.ggml_types import IK
 from inspector.builds import Interval
-from inspector.bundle import Beside, Bundle, bundle, has_record, looked_into
+from inspector.bundle import Beside, Bundle, bundle, looked_into
 from inspector.checks import findings_of, in_order
 from inspector.checks.containers import check_container
 from inspector.checks.envelope import check_link, unrecognised
@@ -109,7 +109,7 @@ def with_seal(report: Report, path: str | Path, *, deep: bool) -> Report:
         path: of it.
         deep: whether to read all that was sealed.
     """
-    if not has_record(path):
+    if not report.bundle.record:
         return report
     from inspector.checks.seals import compared
 

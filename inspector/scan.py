@@ -61,11 +61,20 @@ class Item:
         path: as it is shown.
         named: whether the user named this very file: then it has a line whatever it is.
         problem: why it cannot be looked at, if that is known already.
+        around: what lies beside it, for an object in a store.
+        mtime_ns: when an object was stored.
     """
 
     path: str
     named: bool = False
     problem: str = ""
+    around: Bundle | None = None
+    mtime_ns: int | None = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is an object in a store."""
+        return "://" in self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +175,13 @@ class Job:
         target: the server, its model not open.
         model: where the model is; None without one.
         verify: whether to read all that was sealed.
+        folder: where relative paths begin; empty for where the process is.
     """
 
     target: Target
     model: str | None
     verify: bool = False
+    folder: str = ""
 
 
 def job_for(target: Target, *, verify: bool = False) -> Job:
@@ -190,7 +201,7 @@ def rows_of(items: Sequence[Item], job: Job) -> list[Row]:
         _open.close()
         _prepared[:] = [(job, _target(job))]
     target = _prepared[0][1]
-    return [row_of(item, target, verify=job.verify) for item in items]
+    return [row_of(item, target, verify=job.verify, folder=job.folder) for item in items]
 
 
 def _target(job: Job) -> Target:
@@ -202,13 +213,14 @@ def _target(job: Job) -> Target:
     return replace(made, model_name=job.target.model_name)
 
 
-def row_of(item: Item, target: Target, *, verify: bool = False) -> Row:
+def row_of(item: Item, target: Target, *, verify: bool = False, folder: str = "") -> Row:
     """Look at one file.
 
     Args:
         item: the file.
         target: the server to judge for.
         verify: whether to read all that was sealed.
+        folder: where a relative path begins.
 
     Returns:
         Its row; whatever goes wrong is said in it.
@@ -216,7 +228,7 @@ def row_of(item: Item, target: Target, *, verify: bool = False) -> Row:
     if item.problem:
         return _failed(item, item.problem)
     try:
-        return _looked_at(item, target, verify=verify)
+        return _looked_at(item, Path(folder, item.path), target, verify=verify)
     except Unreadable as error:
         return _failed(item, str(error))
     except Exception as error:  # one file that we cannot handle must not end the scan of others
@@ -227,35 +239,41 @@ def _failed(item: Item, problem: str) -> Row:
     return Row(item.path, Kind.FAILED, named=item.named, problem=problem)
 
 
-def _looked_at(item: Item, target: Target, *, verify: bool) -> Row:
+def _looked_at(item: Item, place: Path, target: Target, *, verify: bool) -> Row:
     if not item.named and item.path.endswith(RECORD):
-        return _of_record(item)
-    around = bundle(item.path)
-    row = Row(item.path, Kind.OTHER, around.subject.size, around.subject.mtime_ns, item.named)
-    with opened(item.path) as source:
+        return _of_record(item, place)
+    around = item.around or bundle(place)
+    changed = item.mtime_ns if item.remote else around.subject.mtime_ns
+    row = Row(item.path, Kind.OTHER, around.subject.size, changed, item.named)
+    with opened(around.subject.path) as source:
         if not item.named and (kind := _by_name(around, source)) is not None:
             return replace(row, kind=kind, bytes_read=source.bytes_read)
         with looked_into(around.companions) as beside:
             report = report_of(source, around, beside, target.memory)
-            report = with_seal(report, item.path, deep=verify)
+            report = with_seal(report, around.subject.path, deep=verify)
             row = _described(row, report)
             if row.kind is Kind.ORPHAN and around.state is not None and not item.named:
                 row = replace(row, kind=Kind.COMPANION)
             if row.kind is Kind.STATE:
                 held = report.tokens.count if report.tokens is not None else 0
                 row = _judged(row, check_of(report, target, (usual(held)["append"],), None))
-            if row.kind in LISTED and source.size <= SMALL:
+            if row.kind in LISTED and source.size <= SMALL and not item.remote:
                 from xxhash import xxh3_128_hexdigest
 
                 row = replace(row, contents=xxh3_128_hexdigest(source.read_at(0, source.size)))
-            return replace(row, bytes_read=source.bytes_read)
+            read = source.bytes_read + sum(other.source.bytes_read for other in beside)
+            return replace(row, bytes_read=read)
 
 
-def _of_record(item: Item) -> Row:
-    owner = Path(item.path.removesuffix(RECORD))
-    kind = Kind.COMPANION if owner.is_file() else Kind.ORPHAN
-    status = Path(item.path).stat()
-    return Row(item.path, kind, status.st_size, status.st_mtime_ns)
+def _of_record(item: Item, path: Path) -> Row:
+    if item.around is not None:
+        held, size = item.around.state is not None, item.around.subject.size
+        changed = item.mtime_ns
+    else:
+        status = path.stat()
+        held = path.with_name(path.name.removesuffix(RECORD)).is_file()
+        size, changed = status.st_size, status.st_mtime_ns
+    return Row(item.path, Kind.COMPANION if held else Kind.ORPHAN, size, changed)
 
 
 def _by_name(around: Bundle, source: Source) -> Kind | None:

@@ -218,7 +218,7 @@ def _parts(report: Report, whole: Span) -> Iterator[tuple[str, Span]]:
         yield "gap", gap
 
 
-def digest_of(path: Path) -> tuple[int, str]:
+def digest_of(path: str | Path) -> tuple[int, str]:
     """Bytes of a file, and xxh3-128 of all of them.
 
     Raises:

@@ -23,7 +23,10 @@ class Source:
         size: bytes, when it was opened.
         bytes_read: what was read from the system so far.
         descriptor: of the open file.
+        window: bytes that a cursor may fetch ahead.
     """
+
+    window = 1 << 16
 
     def __init__(self, descriptor: int, name: str, size: int) -> None:
         self.descriptor = descriptor
@@ -74,11 +77,17 @@ class Source:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[Source]:
-    """Open a regular file for reading.
+    """Open a regular file for reading, or an object in a store by its address.
 
     Raises:
         Unreadable: with a reason for people.
     """
+    if isinstance(path, str) and "://" in path:
+        from inspector.remote import opened_url
+
+        with opened_url(path) as remote:
+            yield remote
+        return
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -105,7 +114,7 @@ class Cursor:
 
     def __init__(self, source: Source, span: Span, window: int = 64) -> None:
         self._source = source
-        self._window = window
+        self._window = min(window, source.window)
         self._held = b""
         self._held_at = 0
         self.offset = span.start

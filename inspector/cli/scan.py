@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ _JSON_LINES = ("--json", "lines")
 
 
 def scan(
-    paths: list[str] = typer.Argument(..., metavar="PATH", help="Folders, files."),
+    paths: list[str] = typer.Argument(..., metavar="PATH", help="Folders, files, addresses."),
     command: str | None = typer.Option(
         None,
         "--for",
@@ -74,6 +74,7 @@ def scan(
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON, one document a line."),
     csv: Path | None = typer.Option(None, metavar="FILE", help="Write a table too, as CSV."),
+    parquet: Path | None = typer.Option(None, metavar="FILE", help="The same as Parquet."),
     verify: bool = typer.Option(
         False, "--verify", help="Read all of every sealed file, and compare it with its seal."
     ),
@@ -82,6 +83,9 @@ def scan(
     ),
     workers: int = typer.Option(
         0, min=0, max=1024, metavar="N", help="Processes; 0 for one on every core."
+    ),
+    dask: str | None = typer.Option(
+        None, metavar="ADDRESS", help="Let the workers of this Dask scheduler look at the files."
     ),
     fail_on: str = typer.Option(
         "error",
@@ -93,10 +97,13 @@ def scan(
     """Say of every state below PATH what it is, whether it restores, and what is wrong with it.
 
     Companions are part of the line of their state. What lies about without a state, and states
-    that are equal or begin alike, follow at the end.
+    that are equal or begin alike, follow at the end, unless lines are filtered. PATH may be the
+    address of a store that fsspec reaches, s3:// or https://, of which only parts are fetched.
     """
     from inspector.choice import BadChoice, condition, sort_key
+    from inspector.cli.tables import NoTable, tables
     from inspector.findings import Severity
+    from inspector.fleet import NoCluster
     from inspector.scan import job_for
     from inspector.target import BadTarget, target_of
 
@@ -118,12 +125,12 @@ def scan(
     try:
         with ExitStack() as stack:
             target = stack.enter_context(target_of(command, build, model, url=url))
-            table = stack.enter_context(_table(csv))
+            table = stack.enter_context(tables(csv, parquet))
             folder = f"{paths[0].rstrip('/')}/" if len(paths) == 1 else ""
             printer = _Printer(conditions, limit, table, folder, as_json=json)
             job = job_for(target, verify=verify)
-            code = _scanned(paths, target, job, printer, order, workers, watch=watch)
-    except BadTarget as error:
+            code = _scanned(paths, target, job, printer, order, workers, dask, watch=watch)
+    except (BadTarget, NoTable, NoCluster) as error:
         complain(str(error))
         code = USAGE
     raise typer.Exit(code)
@@ -194,23 +201,25 @@ class _Printer:
         show(self._lines.of(row) for row in waiting)
 
     def end(self, book: Ledger, totals: Totals, target: Target, *, interrupted: bool) -> None:
-        """Print what is said of all."""
+        """Print what is said of all; to who asks for certain lines, numbers alone."""
         if self._as_json:
             from json import dumps
 
             from inspector.render.scan_json import group_line, line, totals_line
 
-            for row in book.apart():
-                document(dumps(line(row)))
-            for group in book.groups():
-                document(dumps(group_line(group)))
+            if not self._conditions:
+                for row in book.apart():
+                    document(dumps(line(row)))
+                for group in book.groups():
+                    document(dumps(group_line(group)))
             document(dumps(totals_line(totals, target, interrupted=interrupted)))
             return
         from inspector.render import scan as page
         from inspector.render.verdict import server_name
 
-        show(page.apart(book.apart(), self._folder))
-        show(page.groups(book.groups(), self._folder))
+        if not self._conditions:
+            show(page.apart(book.apart(), self._folder))
+            show(page.groups(book.groups(), self._folder))
         show(page.totals(totals, self.shown, server_name(target), target.assumed))
 
 
@@ -236,23 +245,27 @@ def _scanned(
     printer: _Printer,
     order: tuple[Callable[[Row], Value], bool] | None,
     n_workers: int,
+    cluster: str | None,
     *,
     watch: bool,
 ) -> int:
     from inspector.cli.bar import Bar
-    from inspector.fleet import rows
+    from inspector.fleet import on_cluster, rows
     from inspector.folder import items
     from inspector.ledger import Totals, ledger
     from inspector.scan import Kind
     from inspector.watch import Watch
 
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
-    bar = Bar(sum(1 for _ in items(paths)) if on_terminal and not watch else None)
+    known = on_terminal and not any("://" in path for path in paths)
+    bar = Bar(sum(1 for _ in items(paths)) if known else None)
     totals, interrupted = Totals(), False
     watched = Watch(paths) if watch else None
     with ledger() as book:
         try:
-            for row in rows(items(paths), job, n_workers or None):
+            listed = items(paths)
+            found = on_cluster(listed, job, cluster) if cluster else rows(listed, job, n_workers)
+            for row in found:
                 totals.add(row)
                 book.note(row)
                 if printer.wants(row):
@@ -297,23 +310,3 @@ def _follow(watched: Watch, job: Job, printer: _Printer, bar: Bar) -> None:
             printer.flush(bar)
     except KeyboardInterrupt:
         bar.clear()
-
-
-@contextmanager
-def _table(csv: Path | None) -> Iterator[Callable[[Row], None]]:
-    """What writes rows to the tables that are asked for."""
-    if csv is None:
-        yield lambda row: None
-        return
-    from csv import DictWriter
-
-    from inspector.render.scan_json import COLUMNS, record
-
-    try:
-        with csv.open("x", newline="", encoding="utf-8", errors="backslashreplace") as out:
-            writer = DictWriter(out, COLUMNS)
-            writer.writeheader()
-            yield lambda row: writer.writerow(record(row))
-    except OSError as error:
-        complain(f"{csv}: {error.strerror}")
-        raise typer.Exit(USAGE) from error

@@ -199,7 +199,7 @@ def _several(n: int, kind: Kind) -> str:
     return counted(n, str(kind))
 
 
-_UNCOUNTABLE = {Kind.UNKNOWN: "unknown", Kind.FAILED: "unreadable", Kind.OTHER: "no states"}
+_UNCOUNTABLE = {Kind.UNKNOWN: "unknown", Kind.FAILED: "unreadable", Kind.OTHER: "others"}
 
 _SHARE = {
     "contents": "equal, byte for byte",

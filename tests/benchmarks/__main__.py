@@ -17,6 +17,7 @@ from json import dumps
 from pathlib import Path
 
 import numpy as np
+from xxhash import xxh3_64
 
 from formats.ggml_types import TYPES
 from inspector.numbers import dequantize
@@ -27,6 +28,9 @@ from inspector.repair.outcome import carry_out
 from inspector.repair.plan import planned
 from inspector.report import examined
 from inspector.rotation import rotate
+from inspector.seal import digests
+from inspector.source import opened
+from inspector.span import Span
 from inspector.target import target_of
 from inspector.transpose import chunks_transposed
 from tests.support.large import large_slot
@@ -44,6 +48,7 @@ from tests.support.writer import (
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 7
+N_SAVES = 2000
 COMMANDS = (("inspect",), ("inspect", "--json"), ("check",), ("check", "--json"))
 STATES = (".bin", ".slot", ".ckpt", ".checkpoints")
 DEEP_BYTES = 256 << 20
@@ -157,6 +162,40 @@ def report_copies(state: Path) -> None:
         report(f"repair: {name}, speed", "cp and sync of the copy", elapsed(copied) / took, 0.7)
 
 
+def report_scans(folder: Path) -> None:
+    """What a scan of small saves costs, against the function of `inspect` in a loop."""
+    saves = sorted((ROOT / "samples/intact").glob("*.slot"))
+    paths = [folder / f"{n:05}.bin" for n in range(N_SAVES)]
+    for n, path in enumerate(paths):
+        path.write_bytes(saves[n % len(saves)].read_bytes())
+
+    def alone() -> None:
+        for path in paths:
+            with examined(path):
+                pass
+
+    command = [sys.executable, *MAIN, "scan", "--json", "--fail-on", "never", str(folder)]
+    took = elapsed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
+    print(f"slotscope scan: {N_SAVES / took:.0f} files a second (aim: 400 on two cores)")
+    report("slotscope scan, speed", "a loop over inspect's function", elapsed(alone) / took)
+
+
+def report_seals(path: Path) -> None:
+    """What it costs to compare a file with its seal, against xxh3 of it."""
+    with opened(path) as source:
+        step = source.size // 256
+        spans = [Span(at, min(at + step, source.size)) for at in range(0, source.size, step)]
+
+        def library() -> None:
+            state, buffer = xxh3_64(), memoryview(bytearray(1 << 20))
+            with path.open("rb", buffering=0) as file:
+                while n := file.readinto(buffer):
+                    state.update(buffer[:n])
+
+        took = within(lambda: list(digests(source, spans)))
+        report("scan --verify, speed", "xxh3 of the file", within(library) / took, 0.8)
+
+
 def main() -> None:
     python = sys.executable
     libraries = seconds(python, "-c", "import construct, numpy, typer, rich")
@@ -177,7 +216,11 @@ def main() -> None:
         deep -= seconds(python, *MAIN, "inspect", str(noise))
         speed = seconds("sha256sum", str(noise)) / deep
         report("reading tensors, speed", "sha256sum", speed, 0.5)
+        report_seals(noise)
         report_copies(noise)
+        saves = Path(folder, "saves")
+        saves.mkdir()
+        report_scans(saves)
     report_numerics()
     print(f"reports in one process: {files_per_second():.0f} files a second")
 

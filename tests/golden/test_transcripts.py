@@ -26,11 +26,12 @@ SAVED = 1_000_000_000
 
 
 def borrowed(argument: str, folder: Path) -> None:
-    """Copy a file of the checkout that a command names, with what lies beside it, to `folder`."""
+    """Copy a file that a command names, with what lies beside it, or a folder, to `folder`."""
     source = ROOT / argument
-    if not argument.startswith(("samples/", "tests/")) or not source.is_file():
+    if not argument.startswith(("samples/", "tests/")) or not source.exists():
         return
-    for file in source.parent.glob(f"{source.name}*"):
+    beside = source.iterdir() if source.is_dir() else source.parent.glob(f"{source.name}*")
+    for file in beside:
         copy = folder / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
