@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +99,8 @@ def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: b
 
 def _mutants(subject: Subject, seed: int, count: int | None) -> Iterator[Mutant]:
     """Mutants in random order, kind by kind in turn; those that change nothing are left out."""
+    import random
+
     from inspector.fuzzing.mutators import mutant, mutations
     from inspector.fuzzing.subject import NoSuchPlace
 
