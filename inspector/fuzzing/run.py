@@ -36,6 +36,8 @@ _LOG_CHARACTERS = 4000
 
 Predict = Callable[[Path], tuple[Predicted, str]]
 """What we say that a loader does with a file, and the finding that it rests on, if it is one."""
+_DIES_LATER = "target.pos-min-abort"
+"""Of a state that is restored and kills the server with the next request."""
 UNEXPECTED = (Outcome.CRASH, Outcome.HANG, Outcome.MEMORY)
 """What no file may do to a loader."""
 
@@ -234,7 +236,10 @@ def by_target(target: Target) -> Predict:
 
     def verdict(path: Path) -> tuple[Predicted, str]:
         with checked(path, target) as check:
-            return check.restore.outcome, check.restore.reason or ""
+            outcome, reason = check.restore.outcome, check.restore.reason or ""
+            if reason == _DIES_LATER:
+                outcome = Predicted.ABORTS
+            return outcome, reason
 
     return verdict
 
