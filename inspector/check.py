@@ -110,14 +110,21 @@ def shared_with(report: Report, ids: Sequence[int]) -> Request:
 
 
 def check_of(
-    report: Report, target: Target, requests: tuple[Request, ...], then: Request | None
+    report: Report,
+    target: Target,
+    requests: tuple[Request, ...],
+    then: Request | None,
+    *,
+    numbers: bool = True,
 ) -> Check:
+    """Judge a file for a server; `numbers` says whether to look at what its tensors hold."""
     held = report.tokens.count if report.tokens is not None else 0
     most = max((request.shared for request in requests), default=0)
     if most > held:
         raise BadRequest(f"no prompt shares {most:,} tokens with it: it has {held:,}")
     writer = report.identification.writer
-    identity = judge(report.source, report.sections, report.tokens, target.model, writer=writer)
+    looked_at = report.sections if numbers else ()
+    identity = judge(report.source, looked_at, report.tokens, target.model, writer=writer)
     if target.model is None and (why := _no_model(target)):
         identity = replace(identity, evidence=why)
     report = _dated(report, identity)

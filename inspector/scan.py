@@ -256,7 +256,9 @@ def _looked_at(item: Item, place: Path, target: Target, *, verify: bool) -> Row:
                 row = replace(row, kind=Kind.COMPANION)
             if row.kind is Kind.STATE:
                 held = report.tokens.count if report.tokens is not None else 0
-                row = _judged(row, check_of(report, target, (usual(held)["append"],), None))
+                numbers = target.model is not None or not item.remote
+                asked = (usual(held)["append"],)
+                row = _judged(row, check_of(report, target, asked, None, numbers=numbers))
             if row.kind in LISTED and source.size <= SMALL and not item.remote:
                 from xxhash import xxh3_128_hexdigest
 
