@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inspector.repair.draft import Options
+    from inspector.repair.outcome import Written
     from inspector.repair.plan import Plan
 
 
@@ -57,21 +58,31 @@ def repair(
         None, metavar="FAMILY", help="Write checkpoints as pkcl1, llcp1, sckp1, lsckpt2 …"
     ),
     allow_loss: bool = typer.Option(
-        False, "--allow-loss", help="Agree to the losses that are named."
+        False,
+        "--allow-loss",
+        help="Agree to losses that nobody asked for: those marked with `needs --allow-loss`.",
     ),
-    force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
+    force: bool = typer.Option(
+        False,
+        "--force",
+        help="Replace NEW, and remove what lies beside it and would be taken for its companion.",
+    ),
     json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """Write a copy of FILE that its server restores, and makes the most of.
 
-    Without -o it only explains. Exit code 1 says that not all could be done.
+    Without -o it only explains. Exit code 1 says that not all could be done. Nothing is written
+    that the server would refuse, or that is not what was asked for.
     """
     from inspector.repair.apply import NotWritten
+    from inspector.repair.outcome import Written
     from inspector.repair.plan import planned
     from inspector.repair.state import Refused
     from inspector.source import Unreadable
     from inspector.target import BadTarget, target_of
 
+    if output is not None and (not output.name or str(output) == "-"):
+        raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
     options = _options(only, skip, at, for_prompt, to, allow_loss)
     named = any(word is not None for word in (command, build, model, url))
     new = output.name if output is not None else file.name
@@ -82,14 +93,13 @@ def repair(
             if named:
                 target = stack.enter_context(target_of(command, build, model, url=url))
             plan = stack.enter_context(planned(file, target, options, new))
-            blocked = bool(plan.unconfirmed) and not allow_loss
-            written = output if not dry_run and not blocked else None
-            if written is not None:
-                _write(plan, written, force=force)
-            _show(plan, file, written, as_json=json)
-            if blocked and output is not None:
-                complain("nothing is written: --allow-loss agrees to what is lost")
-            code = SOUND if plan.whole and not blocked else FINDINGS
+            hindrance = _hindrance(plan, allow_loss=allow_loss)
+            written = output if not dry_run and not hindrance else None
+            removed = _write(plan, written, force=force) if written is not None else ()
+            _show(plan, file, Written(written, removed, hindrance), as_json=json)
+            if json and hindrance and output is not None:
+                complain(f"nothing is written: {hindrance}")
+            code = SOUND if plan.whole and not hindrance else FINDINGS
     except (BadTarget, NotWritten) as error:
         complain(str(error))
     except Unreadable as error:
@@ -100,7 +110,20 @@ def repair(
     raise typer.Exit(code)
 
 
-def _show(plan: Plan, file: Path, written: Path | None, *, as_json: bool) -> None:
+def _hindrance(plan: Plan, *, allow_loss: bool) -> str:
+    """Why no copy is written; empty if one may be."""
+    if plan.undone:
+        return f"{', '.join(dict.fromkeys(plan.undone))} is asked for, and cannot be done"
+    if plan.futile and not plan.steps:
+        return "nothing of what is allowed helps"
+    if plan.futile and plan.after is not None:
+        return f"the server would not take the copy either: {plan.after.restore.message}"
+    if plan.unconfirmed and not allow_loss:
+        return "--allow-loss agrees to what is lost"
+    return ""
+
+
+def _show(plan: Plan, file: Path, written: Written, *, as_json: bool) -> None:
     if as_json:
         from json import dumps
 
@@ -136,13 +159,13 @@ def _options(
     return Options(tuple(only), tuple(skip), at, prompt, to, allow_loss)
 
 
-def _write(plan: Plan, output: Path, *, force: bool) -> None:
+def _write(plan: Plan, output: Path, *, force: bool) -> tuple[Path, ...]:
     """Write all files of a plan, with a progress bar on a terminal if it takes long."""
     from inspector.repair.outcome import carry_out
 
     total = sum(one.content.size for one in plan.outputs)
     with _progress(total) as progress:
-        carry_out(plan, output, force=force, progress=progress)
+        return carry_out(plan, output, force=force, progress=progress)
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from inspector.bundle import RECORD
 from inspector.loader import Outcome
 from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
 from inspector.render.verdict import server_name
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from inspector.check import Check
+    from inspector.repair.outcome import Written
     from inspector.repair.plan import Plan
 
 
-def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType]:
+def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
     """What a repair does.
 
     Args:
         plan: the repair.
         name: of the file, as the user gave it.
-        written: where the copy was written; None if it was not.
+        written: what became of it.
     """
     server = f" for {server_name(plan.before.target)}" if plan.before is not None else ""
     n = len(plan.steps)
-    nothing = "no step can be taken" if plan.refused else "nothing to repair"
+    helpless = plan.refused or not plan.whole
+    nothing = "no step can be taken" if helpless else "nothing to repair"
     yield text((name, STRONG), f"{server}: {counted(n, 'step') if n else nothing}")
     for step in plan.steps:
         yield Text()
@@ -38,7 +40,8 @@ def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType
         lines.add_row("why", text(step.why))
         lines.add_row("changes", text(step.changes))
         if step.loss:
-            lines.add_row("loses", text((step.loss, "yellow")))
+            needs = "; needs --allow-loss" if step.confirm else ""
+            lines.add_row("loses", text((step.loss, "yellow"), needs))
         if step.proven:
             lines.add_row("tried on", text((step.proven, QUIET)))
         yield lines
@@ -51,12 +54,20 @@ def page(plan: Plan, name: str, written: Path | None) -> Iterator[RenderableType
     yield Text()
     yield from _compared(plan)
     yield Text()
-    if written is not None:
-        names = [str(written.with_name(written.name + one.suffix)) for one in plan.outputs]
+    for path in written.removed:
+        yield text(("removed", "yellow"), f": {path}")
+    if (new := written.new) is not None:
+        names = [str(new.with_name(new.name + one.suffix)) for one in plan.outputs]
         yield text(("written", "green"), f": {', '.join(names)}")
+        yield text(f"how it was made: {new}{RECORD}")
     else:
-        hint = "-o NEW writes the copy" if n else "the file can stay as it is"
-        yield text(f"nothing is written: {hint}")
+        yield text(f"nothing is written: {written.hindrance or _hint(plan)}")
+
+
+def _hint(plan: Plan) -> str:
+    if plan.steps:
+        return "-o NEW writes the copy"
+    return "the file can stay as it is" if plan.whole else "nothing of what is allowed helps"
 
 
 def _compared(plan: Plan) -> Iterator[RenderableType]:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inspector.bundle import RECORD
 from inspector.render import as_json, verdict_json
 
 if TYPE_CHECKING:
     from inspector.check import Check
+    from inspector.repair.outcome import Written
     from inspector.repair.plan import Plan
     from inspector.report import Report
 
 SCHEMA = "slotscope.repair/1"
 
 
-def to_dict(plan: Plan, written: Path | None) -> dict[str, Any]:
+def to_dict(plan: Plan, written: Written) -> dict[str, Any]:
     """The document for one repair.
 
     Args:
         plan: the repair.
-        written: where the copy was written; None if it was not.
+        written: what became of it.
     """
-    outputs = [written.with_name(written.name + one.suffix) for one in plan.outputs if written]
+    new = written.new
+    outputs = [new.with_name(new.name + one.suffix) for one in plan.outputs if new is not None]
     return {
         "schema": SCHEMA,
         "actions": [
@@ -38,6 +40,9 @@ def to_dict(plan: Plan, written: Path | None) -> dict[str, Any]:
         ],
         "refused": [{"action": action, "why": why} for action, why in plan.refused],
         "outputs": [str(path) for path in outputs],
+        "record": f"{new}{RECORD}" if new is not None else None,
+        "removed": [str(path) for path in written.removed],
+        "hindrance": written.hindrance or None,
         "before": _seen(plan.report, plan.before),
         "after": _seen(plan.copied, plan.after),
     }

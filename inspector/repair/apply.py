@@ -50,7 +50,7 @@ def write(
     *,
     force: bool = False,
     progress: Progress = lambda n: None,
-) -> None:
+) -> tuple[Path, ...]:
     """Write all files, or none.
 
     They get their names in order when all are on the disk: whoever ends this early leaves none of
@@ -63,13 +63,17 @@ def write(
         force: whether files that are there may be replaced.
         progress: is told the bytes of every piece that was written.
 
+    Returns:
+        Those of `stale` that were there, and are removed.
+
     Raises:
         NotWritten: if one cannot be; those that are there already stay as they are.
         Unreadable: if the source cannot be read.
     """
     first, *others = files
     names = (first.path, *(file.path for file in others), *stale)
-    before = [_found(path, force=force) for path in names]
+    before = [_found(path, force=force) for path in names[: len(files)]]
+    before += [_found(path, force=force, beside=first.path) for path in stale]
     with ExitStack() as stack:
         places = []
         for file in files:
@@ -92,6 +96,7 @@ def write(
                 path.unlink(missing_ok=True)
         _sync(folder, first.path.parent)
         _name_all(files, places, folder)
+    return tuple(p for p, old in zip(stale, before[len(files) :], strict=True) if old is not None)
 
 
 @contextmanager
@@ -116,8 +121,13 @@ def _explained(path: Path) -> Iterator[None]:
         raise NotWritten(f"{path}: {error.strerror}") from error
 
 
-def _found(path: Path, *, force: bool) -> tuple[int, ...] | None:
+def _found(path: Path, *, force: bool, beside: Path | None = None) -> tuple[int, ...] | None:
     """What tells the file that has a name from any other; None if none has it.
+
+    Args:
+        path: the name.
+        force: whether it may be replaced, or removed.
+        beside: the copy that it would be taken for a companion of; None if it is written itself.
 
     Raises:
         NotWritten: if it may not be replaced.
@@ -131,6 +141,11 @@ def _found(path: Path, *, force: bool) -> tuple[int, ...] | None:
         raise NotWritten(f"{path} is a symbolic link: name the file itself")
     if not stat.S_ISREG(status.st_mode):
         raise NotWritten(f"{path} is no regular file")
+    if not force and beside is not None:
+        raise NotWritten(
+            f"{path} is there already, and would be taken for a companion of {beside}: --force "
+            "removes it"
+        )
     if not force:
         raise NotWritten(f"{path} is there already: --force replaces it")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -75,6 +75,16 @@ class Options:
         """Whether it was named."""
         return action in self.only
 
+    @property
+    def demands(self) -> tuple[str, ...]:
+        """Actions without which the copy is not what was asked for."""
+        cut = self.at is not None or self.prompt is not None
+        return (
+            *self.only,
+            *(("trim", "materialize") if cut else ()),
+            *(("convert-checkpoints",) if self.to is not None else ()),
+        )
+
 
 @dataclass
 class Draft:
@@ -96,6 +106,7 @@ class Draft:
         companions: other files that belong to it and are kept, by what their names add.
         steps: what was done.
         refused: actions that were needed and could not be taken, and why.
+        undone: those of them without which the copy is not what was asked for.
     """
 
     report: Report
@@ -113,6 +124,7 @@ class Draft:
     companions: dict[str, Source] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    undone: tuple[str, ...] = ()
 
     @property
     def target(self) -> Target | None:
@@ -128,6 +140,13 @@ class Draft:
     def ik(self) -> bool:
         """Whether what is written is a state of ik_llama.cpp: it has one form, and few words."""
         return self.for_ik or self.state.memory == IK_MEMORY
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is cut as far as it has to be."""
+        room = self.target.n_ctx_slot if self.target is not None else None
+        too_many = room is not None and len(self.state.tokens.ids) > room
+        return not too_many and all(action != "trim" for action, _ in self.refused)
 
     def expects(self, member: str) -> SectionExpectation | None:
         """What the target's cache of that name stores; None if that is not known."""

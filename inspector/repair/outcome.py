@@ -7,10 +7,11 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from inspector.bundle import RECORD, SUFFIXES
+from inspector.bundle import RECORD, SUFFIXES, Role, belongs_to
 from inspector.node import Kind, walk
 from inspector.repair.apply import File, NotWritten, write
 from inspector.repair.plan import Plan
@@ -21,16 +22,35 @@ from inspector.source import opened
 from inspector.span import gaps
 
 
+@dataclass(frozen=True)
+class Written:
+    """What became of a plan.
+
+    Attributes:
+        new: the copy; None if it was not written.
+        removed: files that lay beside it and would have been taken for its companions.
+        hindrance: why it may not be written; empty if it may.
+    """
+
+    new: Path | None
+    removed: tuple[Path, ...] = ()
+    hindrance: str = ""
+
+
 def carry_out(
     plan: Plan, new: Path, *, force: bool = False, progress: Callable[[int], None] = lambda n: None
-) -> None:
+) -> tuple[Path, ...]:
     """Write the files of a plan, and a record of what was done.
 
     Args:
         plan: the repair; its files are still open.
         new: where the copy goes; companions and the record lie beside it.
-        force: whether files that are there may be replaced.
+        force: whether files that are there may be replaced, and others removed that would be taken
+            for companions of the copy.
         progress: is told the bytes of every piece that was written.
+
+    Returns:
+        The files that were removed.
 
     Raises:
         NotWritten: if one cannot be written, the source changed meanwhile, or what is on the disk
@@ -42,10 +62,16 @@ def carry_out(
     mode = os.fstat(source.descriptor).st_mode & 0o777 | stat.S_IWUSR
     targets = [new.with_name(new.name + output.suffix) for output in plan.outputs]
     targets.append(new.with_name(new.name + RECORD))
-    stale = [new.with_name(new.name + suffix) for suffix in SUFFIXES if plan.of_state]
-    stale = [path for path in stale if path not in targets]
+    stale = []
+    for suffix, role in SUFFIXES.items() if plan.of_state else ():
+        path = new.with_name(new.name + suffix)
+        if role is Role.LEFTOVER:
+            _check_leftover(path, new, report)
+        elif path not in targets:
+            stale.append(path)
     for path in (*targets, *stale):
         _check_other(path, report)
+    _check_place(new, plan)
     record = Composed((Write(_record(plan), "record"),), RECORD)
     contents = [*(output.content for output in plan.outputs), record]
     files = [File(t, content, mode) for t, content in zip(targets, contents, strict=True)]
@@ -57,7 +83,33 @@ def carry_out(
             if not plan.is_seen_in(found):
                 raise NotWritten(f"{new}: what is on the disk is not what was planned")
 
-    write(files, stale, look, force=force, progress=progress)
+    return write(files, stale, look, force=force, progress=progress)
+
+
+def _check_place(new: Path, plan: Plan) -> None:
+    """See that the copy itself is taken for no companion of a file that is there."""
+    _, owner = belongs_to(new)
+    if new.name.endswith(RECORD):
+        owner = new.with_name(new.name.removesuffix(RECORD))
+    if owner is None or not os.path.lexists(owner):
+        return
+    if plan.of_state or new.name.endswith(RECORD) or _original(owner, plan.report) is not None:
+        raise NotWritten(f"{new} would be taken for a companion of {owner}: choose another name")
+
+
+def _check_leftover(path: Path, new: Path, report: Report) -> None:
+    """See that no save lies beside the copy that its server has not finished."""
+    if not os.path.lexists(path):
+        return
+    if _original(path, report) is not None:
+        raise NotWritten(
+            f"{path} would be taken for an unfinished save of {new}, and originals are never "
+            "renamed or removed: write to another name, then rename both"
+        )
+    raise NotWritten(
+        f"{path} is another program's save that goes on, or did not finish: it is not removed, "
+        "also by --force; choose another name"
+    )
 
 
 def _check_unchanged(report: Report) -> None:
@@ -71,6 +123,12 @@ def _check_unchanged(report: Report) -> None:
 
 def _check_other(path: Path, report: Report) -> None:
     """See that a name is none of a file that was read, or that belongs to it."""
+    if (original := _original(path, report)) is not None:
+        raise NotWritten(f"{path} is the same file as {original}: originals are never written")
+
+
+def _original(path: Path, report: Report) -> Path | str | None:
+    """The file that was read, or that belongs to it, which has this name too."""
     around = report.bundle
     companions = (*around.companions, *around.siblings)
     originals = [around.subject, *(companion.file for companion in companions)]
@@ -80,9 +138,8 @@ def _check_other(path: Path, report: Report) -> None:
         status = path.stat()
         for file in originals:
             if (status.st_dev, status.st_ino) == file.identity:
-                raise NotWritten(
-                    f"{path} is the same file as {file.path}: originals are never written"
-                )
+                return file.path
+    return None
 
 
 _SMALL = 64 << 20

@@ -123,6 +123,7 @@ class Plan:
         new: the name that the copy will have.
         copied: of the copy, before it is written.
         after: what the target will do with the copy.
+        undone: what was asked for, and is refused.
     """
 
     report: Report
@@ -133,6 +134,7 @@ class Plan:
     new: str
     copied: Report
     after: Check | None
+    undone: tuple[str, ...] = ()
 
     @property
     def of_state(self) -> bool:
@@ -151,6 +153,12 @@ class Plan:
         if self.after is not None:
             return self.after.restore.outcome is Outcome.ACCEPTS
         return worst(self.copied.findings) is not Severity.ERROR
+
+    @property
+    def futile(self) -> bool:
+        """Whether the server would not take the copy either."""
+        outcome = self.after.restore.outcome if self.after is not None else None
+        return outcome in (Outcome.REFUSES, Outcome.ABORTS)
 
     def is_seen_in(self, sources: Sequence[Source]) -> bool:
         """Whether files, one for each output, show what the plan shows.
@@ -238,6 +246,7 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             new,
             copied,
             _checked(copied, reader),
+            draft.undone,
         )
 
 
@@ -377,12 +386,21 @@ def _attempt(draft: Draft, names: tuple[str, ...], action: Action) -> None:
     except Refused as reason:
         for name, value in vars(before).items():
             setattr(draft, name, value)
-        draft.refuse(names[0], str(reason))
+        _refuse(draft, names, str(reason))
         return
     taken = [step.action for step in draft.steps[len(before.steps) :]]
-    if not all(draft.options.allows(name) for name in taken):
+    barred = [name for name in taken if not draft.options.allows(name)]
+    if barred:
         for name, value in vars(before).items():
             setattr(draft, name, value)
+        if set(barred) & set(draft.options.demands):
+            _refuse(draft, (barred[0], *names), "it is asked for, and not allowed")
+
+
+def _refuse(draft: Draft, names: tuple[str, ...], why: str) -> None:
+    draft.refuse(names[0], why)
+    if set(names) & set(draft.options.demands):
+        draft.undone = (*draft.undone, names[0])
 
 
 def _outputs(draft: Draft, source: Source) -> Iterator[Output]:

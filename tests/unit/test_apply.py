@@ -13,7 +13,9 @@ from pathlib import Path
 from shutil import copy
 
 import pytest
+from typer.testing import CliRunner
 
+from inspector.cli.app import app
 from inspector.repair import apply
 from inspector.repair.apply import NotWritten
 from inspector.repair.draft import Options
@@ -121,11 +123,98 @@ def test_force_leaves_nothing_of_what_was_there(original: Path) -> None:
     folder = original.parent
     for suffix in ("", ".ckpt", ".checkpoints", ".tokens.json", ".gen", ".dft", RECORD):
         (folder / f"new.bin{suffix}").write_bytes(b"old")
-    repaired(original, folder / "new.bin", force=True)
+    with plan_of(original) as plan:
+        removed = carry_out(plan, folder / "new.bin", force=True)
+    assert {path.name.removeprefix("new.bin") for path in removed} == {
+        ".ckpt",
+        ".tokens.json",
+        ".gen",
+        ".dft",
+    }
     assert set(content(folder)) == {"slot.bin", "slot.bin.ckpt", *NAMES}
     assert b"old" not in content(folder).values()
     repaired(original, folder / "new.bin", to="sckp1", force=True)
     assert set(content(folder)) == {"slot.bin", "slot.bin.ckpt", NAMES[0], NAMES[2]}
+
+
+@pytest.mark.parametrize("suffix", [".tmp", ".tmp.checkpoints"])
+@pytest.mark.parametrize("force", [False, True])
+def test_the_save_of_another_program_is_never_removed(
+    original: Path, suffix: str, *, force: bool
+) -> None:
+    (original.parent / f"new.bin{suffix}").write_bytes(b"half of a save")
+    with unchanged(original.parent), pytest.raises(NotWritten, match="another program's save"):
+        repaired(original, original.parent / "new.bin", force=force)
+
+
+def test_a_leftover_is_not_written_under_its_own_name(original: Path) -> None:
+    left = original.rename(original.with_name("left.bin.tmp"))
+    with unchanged(original.parent), pytest.raises(NotWritten, match="unfinished save of"):
+        repaired(left, original.with_name("left.bin"), to="pkcl1")
+
+
+@pytest.mark.parametrize("suffix", [".checkpoints", ".tmp", ".gen", ".slotscope.json"])
+def test_a_copy_is_no_companion_of_what_is_there(original: Path, suffix: str) -> None:
+    for name in ("slot.bin", "another.bin"):
+        original.with_name("another.bin").write_bytes(b"")
+        with unchanged(original.parent), pytest.raises(NotWritten, match=f"companion of .*{name}"):
+            repaired(original, original.with_name(name + suffix), force=True)
+
+
+def shown(*words: object) -> tuple[int, str]:
+    """Exit code and text of a repair."""
+    result = CliRunner().invoke(app, ["repair", *map(str, words)])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_what_force_removes_is_named(original: Path) -> None:
+    new = original.with_name("new.bin")
+    stale = original.with_name("new.bin.gen")
+    stale.write_bytes(b"old")
+    words = (original, "--to", "llcp1", "-o", new)
+    code, text = shown(*words)
+    assert code == 2
+    assert "new.bin.gen is there already, and would be taken for a companion" in text
+    code, text = shown(*words, "--force")
+    assert code == 0
+    for line in (f"removed: {stale}", f"written: {new}, ", f"how it was made: {new}{RECORD}"):
+        assert "".join(line.split()) in "".join(text.split())
+    stale.write_bytes(b"old")
+    found = json.loads(CliRunner().invoke(app, ["repair", *map(str, words), *FORCED]).output)
+    assert found["removed"] == [str(stale)]
+    assert found["record"] == f"{new}{RECORD}"
+    assert found["hindrance"] is None
+
+
+FORCED = ("--force", "--json")
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "-", ".."])
+def test_what_is_no_name_of_a_file(name: str) -> None:
+    code, text = shown(SAMPLE, "-o", name)
+    assert code == 2
+    assert "no name of a file" in text or "no regular file" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--at", "50"), "trim is asked for"),
+        (("--at", "2"), "trim is asked for"),
+        (("--at", "8", "--skip", "materialize"), "materialize is asked for"),
+        (("--only", "window-anchor"), "window-anchor is asked for"),
+        (("--build", "b11549", "--only", "synthesize-tip"), "the server would not take the copy"),
+        (("--build", "b11549", "--only", "strip-trailing"), "nothing of what is allowed helps"),
+    ],
+)
+def test_what_is_not_as_asked_for_is_not_written(
+    original: Path, words: tuple[str, ...], said: str
+) -> None:
+    with unchanged(original.parent):
+        code, text = shown(original, *words, "-o", original.with_name("new.bin"))
+    assert code == 1
+    assert f"nothing is written: {said}" in text
+    assert "the file can stay as it is" not in shown(original, *words)[1]
 
 
 @pytest.mark.usefixtures("way")

@@ -34,6 +34,10 @@ def window_anchor(draft: Draft) -> None:
     needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records or anchored
     if (needless or is_open(draft, swa)) and not asked:
         return
+    if not draft.fits:
+        if asked:
+            raise Refused("trim would have to be done first")
+        return
     window = _sound(draft, swa)
     n_tokens = len(draft.state.tokens.ids)
     pos = n_tokens - window - 1

@@ -40,6 +40,10 @@ def synthesize_tip(draft: Draft) -> None:
     windowed = swa if recurrent is None else None
     if windowed is not None and is_open(draft, windowed) and not draft.options.asks_for(ACTION):
         return
+    if not draft.fits:
+        if draft.options.asks_for(ACTION):
+            raise Refused("trim would have to be done first")
+        return
     record = _of_windows(draft, windowed) if windowed is not None else _of_state(draft)
     if any(other.n_tokens == record.n_tokens for other in draft.records):
         return

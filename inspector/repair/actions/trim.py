@@ -19,6 +19,8 @@ def trim(draft: Draft) -> None:
     """At most as many tokens as the target has cells for, or as were asked for."""
     n_tokens, why = _limit(draft)
     count = len(draft.state.tokens.ids)
+    if draft.options.at is not None and draft.options.at > count:
+        raise Refused(f"it has {count:,} tokens: nothing is to be cut at {draft.options.at:,}")
     if n_tokens is None or (n_tokens >= count and not draft.state.missing):
         return
     record = None
