@@ -42,7 +42,7 @@ BESIDE: tuple[tuple[str, str, str], ...] = (
     ("lsckpt2", ".ckpt", "ggsq2.hybrid"),
     ("stck2", ".ckpt", "ggsq2.hybrid"),
     ("bkcp1", ".ckpt", "ggsq3.hybrid"),
-    ("slck1", ".ckpt", "ggsq4.iswa"),
+    ("slck1", ".ckpt", "ggsq2.hybrid"),
     ("ik-checkpoints3", ".checkpoints", "ik3"),
     ("ik-checkpoints4", ".checkpoints", "ik4"),
 )
