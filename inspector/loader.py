@@ -78,6 +78,7 @@ class Loader:
         self._source, self._build = source, build
         self._start, self._end = payload.start, payload.stop
         self.offset = payload.start
+        self._headed = False
 
     def run(self, own: Own) -> None:
         """Read everything.
@@ -203,10 +204,13 @@ class Loader:
                 )
             at += len(data) or cell_bytes
         self._skip(count * cell_bytes)
+        if self.offset > self._end:
+            self._words_past_end(f"cells of {member}")
 
     def _layers(self, section: SectionExpectation, v_trans: bool) -> None:
         words = self._words("II")
         if words is None:
+            self._words_past_end(f"the words behind the cells of {section.member}")
             return
         stored, n_layer = words
         if n_layer != section.n_layer:
@@ -235,6 +239,8 @@ class Loader:
 
     def _rotation(self, section: SectionExpectation) -> None:
         words = self._words("II")
+        if words is None:
+            self._words_past_end(f"the rotation words of {section.member}")
         expected = section.n_rot_k, section.n_rot_v
         for name, own, stored in zip(("key", "value"), expected, words or expected, strict=True):
             if stored != own:
@@ -265,8 +271,10 @@ class Loader:
     def _block(self, name: str, layer: int, type_id: int, row: int) -> None:
         words = self._words("iQ")
         if words is None:
+            self._words_past_end(f"the header of the {name}s of layer {layer}")
             self._header_past_end(name, layer, type_id)
             return
+        self._headed = True
         if words[0] != type_id:
             raise self._other_type(name, layer, type_id, words[0])
         if words[1] != row:
@@ -305,6 +313,15 @@ class Loader:
             f"type {own}",
             f"type {stored}",
         )
+
+    def _words_past_end(self, what: str) -> None:
+        """What is not there before the first block holds leftovers, which fit no cache.
+
+        Source: cuts at every word in front of the first block, restored on b11549.
+        """
+        if not self._headed:
+            end = f"an end at 0x{self._end:x}"
+            raise self._refusal("truncated", f"{what} are not there", _NOT_ENOUGH, what, end)
 
     def _header_past_end(self, name: str, layer: int, type_id: int) -> None:
         """A header that is not there reads as zeros; in later builds as the one before it."""

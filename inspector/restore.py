@@ -248,6 +248,10 @@ def _tokens(report: Report, target: Target) -> None:
     if tokens is None or not target.build.has("tokens-validated"):
         return
     span = tokens.span
+    if (problem := _packing_problem(report.source)) is not None:
+        logged, expected, actual = problem
+        message = f"the packed tokens cannot be read: {actual}"
+        raise _refused("tokens-invalid", span, message, _REFUSED.format(logged), expected, actual)
     if tokens.media and not target.mmproj:
         message = f"{tokens.media} media chunks, and no projector"
         logged = _REFUSED.format("Multimodal data in slot save file, but no projector is loaded")
@@ -266,6 +270,41 @@ def _tokens(report: Report, target: Target) -> None:
         raise _refused(
             "tokens-invalid", span, message, _REFUSED.format(_INVALID_TOKENS), limit, f"{n_bad:,}"
         )
+
+
+def _packing_problem(source: Source) -> tuple[str, str, str] | None:
+    """What is wrong with packed tokens: what a server answers, what it wants, what is there.
+
+    Source: ggml-org/llama.cpp PR #26640, tools/server/server-common.cpp `server_tokens`; answers
+    of b11549.
+    """
+    n_words = int.from_bytes(source.read_at(8, 4), "little")
+    field = source.read_at(_HEAD_BYTES, min(4 * n_words, source.size - _HEAD_BYTES))
+    if field[:4] != b"\xff\xff\xff\xff":
+        return None
+
+    def word(at: int) -> int | None:
+        return int.from_bytes(field[at : at + 4], "little") if at + 4 <= len(field) else None
+
+    if (version := word(4)) != 1:
+        logged = "Unsupported server tokens state version"
+        return logged, "version 1", "nothing" if version is None else f"version {version}"
+    ended = "Unexpected end of server tokens state"
+    n_tokens = word(8) or 0
+    n_media = word(12 + 4 * n_tokens)
+    if n_media is None:
+        return ended, f"at most {len(field) // 4 - 4:,} tokens", f"{n_tokens:,} tokens"
+    at = 12 + 4 * n_tokens + 4 + 4 * n_media
+    for _ in range(n_media):
+        if (size := word(at)) is None:
+            return ended, f"{n_media:,} media chunks", "fewer"
+        at += 4 + size
+    if at > len(field):
+        return ended, f"{len(field):,} bytes", f"{at:,} bytes of tokens and media"
+    if len(field) - at >= 4:
+        left = f"{len(field) - at:,} bytes behind them"
+        return _INVALID_TOKENS, "at most three bytes behind them", left
+    return None
 
 
 def _fallback(report: Report, target: Target) -> None:
