@@ -646,14 +646,24 @@ def sound_alone(listing: CheckpointList, findings: Iterable[Finding]) -> tuple[b
         listing: the list.
         findings: what was found in it.
     """
-    spoilt = [
-        finding.path
-        for finding in findings
-        if finding.severity is Severity.ERROR or finding.code in _UNUSABLE
-    ]
-    prefix = join(listing.path, "records")
-    hit = {path[len(prefix) :].partition("]")[0] for path in spoilt if path.startswith(prefix)}
-    return tuple(record.complete and f"[{record.index}" not in hit for record in listing.records)
+    blamed = spoiling(listing, findings)
+    return tuple(r.complete and not blamed.get(r.index) for r in listing.records)
+
+
+def spoiling(listing: CheckpointList, findings: Iterable[Finding]) -> dict[int, list[Finding]]:
+    """What makes single records useless, by their index.
+
+    Args:
+        listing: the list.
+        findings: what was found in it.
+    """
+    prefix, found = join(listing.path, "records"), dict[int, list[Finding]]()
+    for finding in findings:
+        spoilt = finding.severity is Severity.ERROR or finding.code in _UNUSABLE
+        index = finding.path.removeprefix(prefix)[1:].partition("]")[0]
+        if spoilt and finding.path.startswith(prefix) and index.isdigit():
+            found.setdefault(int(index), []).append(finding)
+    return found
 
 
 def is_foreign(listing: CheckpointList, state: State) -> bool:

@@ -250,6 +250,10 @@ class Draft:
         )
 
 
+_PREFIXED = 3
+"""First version of slot files whose builds all write blobs with eight bytes in front."""
+
+
 def stored_form(report: Report) -> Form:
     """The form that a slot file is stored in."""
     reading = report.identification.reading
@@ -257,7 +261,10 @@ def stored_form(report: Report) -> Form:
     attention = [part for part in report.sections if part.kind != "recurrent"]
     names = [name for part in attention for table in part.tables for name, _ in table.fields]
     session = reading.layout.format == "ggsn"
-    prefixed = [c.record.blob.prefixed for c in report.checkpoints if c.record.blob is not None]
+    blobs = [c.record.blob for c in report.checkpoints if c.record.blob is not None]
+    newer = not session and (reading.layout.version or 0) >= _PREFIXED
+    newer |= any(one.record.format == "sckp" for one in report.checkpoints)
+    prefixed = not blobs or newer or any(blob.prefixed for blob in blobs)
     return Form(
         reading.layout.version or 0,
         not attention or attention[0].node.get("streams") is not None,
@@ -265,7 +272,7 @@ def stored_form(report: Report) -> Form:
         max((part.cell_ext for part in attention), default=0),
         any(part.node.facts.get("rotation") for part in attention),
         report.tokens is not None and report.tokens.packing == "packed",
-        prefixed[0] if prefixed else True,
+        prefixed,
         session,
     )
 

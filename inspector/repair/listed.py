@@ -11,9 +11,9 @@ from inspector.repair.actions.checkpoints import (
     IK_LIST,
     KINDS,
     converted,
-    counted,
     dropped,
     mended,
+    prefix_step,
 )
 from inspector.repair.compose import PREFIX
 from inspector.repair.draft import Options, Step
@@ -44,7 +44,7 @@ def is_list(report: Report) -> bool:
 
 
 def repaired_list(
-    report: Report, target: Target | None, options: Options
+    report: Report, target: Target | None, options: Options, *, remaking: bool = True
 ) -> tuple[Composed, list[Step]]:
     """A list as it is to be written, and the steps that lead there.
 
@@ -52,13 +52,14 @@ def repaired_list(
         report: of the file.
         target: the server that is to read it; None to repair it for its own.
         options: what the user asked for besides.
+        remaking: whether blobs may be used that are right but for their first or last bytes.
 
     Raises:
         Refused: if nothing of it is whole, or it cannot become what was asked for.
     """
     if options.at is not None or options.prompt is not None:
         raise Refused("a list alone is not cut: repair its state, and the list goes along")
-    carried = carried_in(report)[:1]
+    carried = carried_in(report, remaking=remaking)[:1]
     (one,) = carried
     own = one.family
     if not one.records or own is None:
@@ -78,7 +79,14 @@ def repaired_list(
         ik=of_ik,
     )
     if target is not None and not of_ik:
-        kept = _prefixed(kept, target.build, more)
+        _check_rotation(kept, target.build)
+        kept = _prefixed(kept, more, wanted=target.build.has("blob-prefix"))
+    elif family.format == "sckp":
+        kept = _prefixed(kept, more, wanted=True)
+    elif one.remade:
+        n_before = len(more)
+        kept = _prefixed(kept, more, wanted=any(record.prefixed for record in records))
+        del more[n_before:]  # said where they are mended
     steps += more
     for step in steps:
         if not options.allows(step.action):
@@ -103,13 +111,12 @@ def _family(own: Family, target: Target | None, options: Options) -> Family:
     return own if own in read or not beside else beside[0]
 
 
-def _prefixed(records: Sequence[Record], build: Build, steps: list[Step]) -> tuple[Record, ...]:
-    """Records whose blobs begin as a server looks for it.
+def _check_rotation(records: Sequence[Record], build: Build) -> None:
+    """See that blobs are such as a server reads, but for their first bytes.
 
     Raises:
-        Refused: if more than that would have to be changed.
+        Refused: if they are not.
     """
-    wanted, found, changed = build.has("blob-prefix"), [], 0
     for record in records:
         caches = [part for part in record.parts or () if isinstance(part, Cache)]
         if any((cache.rotation is not None) != build.has("rotation-words") for cache in caches):
@@ -117,6 +124,12 @@ def _prefixed(records: Sequence[Record], build: Build, steps: list[Step]) -> tup
                 "its blobs hold windowed layers in a form that this server does not read: repair "
                 "the state, and its list goes along"
             )
+
+
+def _prefixed(records: Sequence[Record], steps: list[Step], *, wanted: bool) -> tuple[Record, ...]:
+    """Records whose blobs begin with eight bytes of their own, or do not."""
+    found, changed = [], 0
+    for record in records:
         first = record.tgt[0] if record.tgt else None
         if record.parts is None or record.prefixed == wanted or not isinstance(first, Keep):
             found.append(record)
@@ -129,12 +142,5 @@ def _prefixed(records: Sequence[Record], build: Build, steps: list[Step]) -> tup
             tgt = (Keep(first.source, span), *record.tgt[1:])
         found.append(replace(record, tgt=tgt, prefixed=wanted))
     if changed:
-        verb = "looks for" if wanted else "does not know"
-        steps.append(
-            Step(
-                CONVERT,
-                f"{build.label} {verb} eight bytes in front of every blob",
-                f"{'adds' if wanted else 'strips'} them in {counted(changed)}",
-            )
-        )
+        steps.append(prefix_step(changed, added=wanted))
     return tuple(found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from formats.bodies.compositions import MEMORY, PARTIAL
 from inspector.bundle import Role
@@ -19,13 +19,14 @@ from inspector.checkpoints import (
     fnv1a,
     ik_list_of,
 )
-from inspector.checks.checkpoints import sound_alone
+from inspector.checks.checkpoints import spoiling
 from inspector.identify import Verdict
 from inspector.repair.ik import parts_of_payload as ik_parts_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
 from inspector.repair.state import Hopeless, Part, Recurrent, parts_of
 from inspector.report import Report
 from inspector.source import Source
+from inspector.span import Span
 
 DRAFT, THIRD = "draft data", "data of the speculative decoder"
 _LARGEST_HASHED = 2 << 30
@@ -57,12 +58,16 @@ class Carried:
         source: the file that holds it.
         records: its records that are whole and right, whatever its reader makes of the list.
         mended: whether it has to be written anew even if nothing is changed.
+        remade: those of the records whose blobs are right but for their first or last bytes.
+        reasons: why the other records are of no use, by their index.
     """
 
     listing: CheckpointList
     source: Source
     records: tuple[CheckpointRecord, ...]
     mended: bool
+    remade: tuple[CheckpointRecord, ...] = ()
+    reasons: dict[int, str] = field(default_factory=dict)
 
     @property
     def family(self) -> Family | None:
@@ -84,8 +89,13 @@ def list_of(report: Report) -> CheckpointList | None:
     return None
 
 
-def carried_in(report: Report) -> tuple[Carried, ...]:
-    """The checkpoint lists of a file and of its companions."""
+def carried_in(report: Report, *, remaking: bool = True) -> tuple[Carried, ...]:
+    """The checkpoint lists of a file and of its companions.
+
+    Args:
+        report: of the file.
+        remaking: whether blobs may be used that are right but for their first or last bytes.
+    """
     reading = report.identification.reading
     if reading is None:
         return ()
@@ -103,13 +113,36 @@ def carried_in(report: Report) -> tuple[Carried, ...]:
     for listing, source, carrier in lists:
         findings = [finding for finding in report.findings if finding.carrier == carrier]
         codes = {finding.code for finding in findings}
-        fits = sound_alone(listing, findings)
-        records = tuple(r for r, fit in zip(listing.records, fits, strict=True) if fit)
-        if codes & _OF_OTHERS:
-            records = ()
+        blamed = spoiling(listing, findings)
+        foreign = next((one.message for one in findings if one.code in _OF_OTHERS), None)
+        records, remade, reasons = [], [], dict[int, str]()
+        for record in listing.records:
+            causes = blamed.get(record.index, [])
+            mendable = remaking and _readable(record) and all(c.code in _REMADE for c in causes)
+            if foreign is not None or not record.complete:
+                reasons[record.index] = foreign or "is cut"
+            elif causes and not mendable:
+                reasons[record.index] = causes[0].message
+            else:
+                records.append(record)
+                remade += [record] if causes else []
         mended = bool(codes & _MENDED) or listing.cut or listing.rest is not None
-        found.append(Carried(listing, source, records, mended))
+        found.append(Carried(listing, source, tuple(records), mended, tuple(remade), reasons))
     return tuple(found)
+
+
+def _readable(record: CheckpointRecord) -> bool:
+    """Whether a layout explains the blob, perhaps with bytes behind it."""
+    blob = record.blob
+    return blob is not None and blob.ended and (blob.sound or blob.rest is not None)
+
+
+_REMADE = {
+    f"{carrier}.{problem}"
+    for carrier in ("checkpoint", "appendix")
+    for problem in ("blob-prefix", "blob-trailing-bytes")
+}
+"""Findings on blobs of which nothing is missing."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +184,7 @@ def record_of(record: CheckpointRecord, source: Source) -> Record:
     assert record.data_tgt is not None  # it is complete
     blob = record.blob
     parts = None
-    if blob is not None and blob.sound and blob.rest is None:
+    if blob is not None and _readable(record):
         of_ik = record.format == "ik-checkpoints"
         parts = (ik_parts_of if of_ik else parts_of)(source, blob.sections)
     dft, spec = (
@@ -162,7 +195,7 @@ def record_of(record: CheckpointRecord, source: Source) -> Record:
         record.n_tokens or 0,
         record.pos_min or 0,
         record.pos_max or 0,
-        (Keep(source, record.data_tgt),),
+        (Keep(source, _without_rest(record, record.data_tgt)),),
         dft,
         spec,
         record.node.number("id_task", -1),
@@ -170,6 +203,11 @@ def record_of(record: CheckpointRecord, source: Source) -> Record:
         blob is not None and blob.prefixed,
         record.node.number("pos_max_prompt", record.pos_max or 0) - (record.pos_max or 0),
     )
+
+
+def _without_rest(record: CheckpointRecord, blob: Span) -> Span:
+    rest = record.blob.rest if record.blob is not None else None
+    return blob if rest is None or not _readable(record) else Span(blob.start, rest.start)
 
 
 def named(record: Record, memory: str) -> Record:

@@ -124,6 +124,7 @@ class Plan:
         copied: of the copy, before it is written.
         after: what the target will do with the copy.
         undone: what was asked for, and is refused.
+        remade: whether it writes checkpoints with other first or last bytes than they have.
     """
 
     report: Report
@@ -135,6 +136,7 @@ class Plan:
     copied: Report
     after: Check | None
     undone: tuple[str, ...] = ()
+    remade: bool = False
 
     @property
     def of_state(self) -> bool:
@@ -207,55 +209,79 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
     model = target.memory if target is not None else None
     with ExitStack() as stack:
         report = stack.enter_context(examined(path, model=model))
-        if is_list(report):
-            yield _of_list(report, target, options, new)
-            return
-        before = _checked(report, target)
-        mended, steps = _mended(report, model)
-        if mended is not report:
-            if not options.allows("correct-word"):
-                raise Refused("a word of it has to be corrected before anything else")
-            before_or_mended = _checked(mended, target)
-        else:
-            before_or_mended = before
-        draft = _draft(mended, before_or_mended, options)
-        draft.steps += steps
-        draft.companions = stack.enter_context(_companions(report))
-        for names, action in _ACTIONS:
-            _attempt(draft, names, action)
-        if draft.state.missing:
-            missing = ", ".join(draft.state.missing)
-            raise Refused(
-                f"{missing} is not whole, and no checkpoint holds it; `slotscope tokens` prints "
-                "the token list, which can be prefilled again"
-            )
-        outputs = tuple(_outputs(draft, report.source))
-        pairs = [(output.suffix, output.content) for output in outputs]
-        reader = None if draft.form.session else target  # no server restores a whole context
-        model = reader.memory if reader is not None else None
-        copied = _anew(report.bundle, pairs, new, model)
-        _check_read(copied, draft)
-        if target is None:
-            draft.refused += _left(copied)
-        yield Plan(
-            report,
-            before,
-            tuple(draft.steps),
-            tuple(draft.refused),
-            outputs,
-            new,
-            copied,
-            _checked(copied, reader),
-            draft.undone,
+        companions = stack.enter_context(_companions(report))
+
+        def plan(*, remaking: bool) -> Plan:
+            if is_list(report):
+                return _of_list(report, target, options, new, remaking=remaking)
+            return _of_state(report, target, options, new, companions, remaking=remaking)
+
+        found = plan(remaking=True)
+        if found.remade and not all(one.usable for one in found.copied.checkpoints):
+            found = plan(remaking=False)  # more is wrong with them than could be seen before
+        yield found
+
+
+def _of_state(
+    report: Report,
+    target: Target | None,
+    options: Options,
+    new: str,
+    companions: dict[str, Source],
+    *,
+    remaking: bool,
+) -> Plan:
+    """The repair of a state, and of what belongs to it."""
+    before, model = _checked(report, target), target.memory if target is not None else None
+    mended, steps = _mended(report, model)
+    if mended is not report:
+        if not options.allows("correct-word"):
+            raise Refused("a word of it has to be corrected before anything else")
+        before_or_mended = _checked(mended, target)
+    else:
+        before_or_mended = before
+    draft = _draft(mended, before_or_mended, options, remaking=remaking)
+    draft.steps += steps
+    draft.companions = dict(companions)
+    remade = any(one.remade for one in draft.carried)
+    for names, action in _ACTIONS:
+        _attempt(draft, names, action)
+    if draft.state.missing:
+        missing = ", ".join(draft.state.missing)
+        raise Refused(
+            f"{missing} is not whole, and no checkpoint holds it; `slotscope tokens` prints "
+            "the token list, which can be prefilled again"
         )
+    outputs = tuple(_outputs(draft, report.source))
+    pairs = [(output.suffix, output.content) for output in outputs]
+    reader = None if draft.form.session else target  # no server restores a whole context
+    copied = _anew(report.bundle, pairs, new, reader.memory if reader is not None else None)
+    _check_read(copied, draft)
+    if target is None:
+        draft.refused += _left(copied)
+    return Plan(
+        report,
+        before,
+        tuple(draft.steps),
+        tuple(draft.refused),
+        outputs,
+        new,
+        copied,
+        _checked(copied, reader),
+        draft.undone,
+        remade,
+    )
 
 
-def _of_list(report: Report, target: Target | None, options: Options, new: str) -> Plan:
+def _of_list(
+    report: Report, target: Target | None, options: Options, new: str, *, remaking: bool
+) -> Plan:
     """The repair of a checkpoint list alone."""
-    content, steps = repaired_list(report, target, options)
+    content, steps = repaired_list(report, target, options, remaking=remaking)
     copied = _anew(report.bundle, [("", content)], new, None)
     outputs, refused = (Output("", content),), tuple(_left(copied))
-    return Plan(report, None, tuple(steps), refused, outputs, new, copied, None)
+    remade = any(one.remade for one in carried_in(report, remaking=remaking))
+    return Plan(report, None, tuple(steps), refused, outputs, new, copied, None, remade=remade)
 
 
 def _check_read(copied: Report, draft: Draft) -> None:
@@ -332,10 +358,10 @@ def _appendix_magic(report: Report) -> Mend | None:
     return Mend(finding.path, finding.span, stored, value)
 
 
-def _draft(report: Report, check: Check | None, options: Options) -> Draft:
+def _draft(report: Report, check: Check | None, options: Options, *, remaking: bool) -> Draft:
     state = state_of(report)
     target = check.target if check is not None else None
-    carried = carried_in(report)
+    carried = carried_in(report, remaking=remaking)
     records = tuple(
         named(record_of(record, one.source), state.memory)
         for one in carried

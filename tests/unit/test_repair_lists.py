@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -470,3 +470,133 @@ def test_the_copy_has_no_findings(tmp_path: Path) -> None:
         carry_out(plan, tmp_path / "new.bin")
     with examined(tmp_path / "new.bin") as report:
         assert [one.usable for one in report.checkpoints] == [True, True, True]
+
+
+# -- blobs of which nothing is missing, and actions that are barred --------------------------------
+
+
+def reblobbed(
+    held: tuple[Checkpoint, ...], change: Callable[[bytes], bytes]
+) -> tuple[Checkpoint, ...]:
+    """Records, the second with another blob."""
+    first, second, *others = held
+    return (first, replace(second, tgt=change(pack(second.tgt).data)), *others)
+
+
+@pytest.mark.parametrize("family", ["pkcl1", "sckp1", "bkcp1"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda blob: blob[8:], "puts d8 3c 14 af and a zero in front of the blob"),
+        (lambda blob: blob + b"behind", "cuts 6 bytes off the end of the blob"),
+    ],
+)
+def test_blobs_are_mended_of_which_nothing_is_missing(
+    tmp_path: Path, family: str, change: Callable[[bytes], bytes], said: str
+) -> None:
+    held = kept(records(), family)
+    (tmp_path / "new").mkdir()
+    path = store(tmp_path, family, reblobbed(held, change), 4)
+    with plan_of(path) as plan:
+        assert b"".join(written(plan).values()) == state(4) + listed(family, held, b"")
+        (step,) = plan.steps
+        assert step.action == "mend-list"
+        assert said in step.changes
+        assert "[1]" in step.changes
+        assert step.loss is None
+        assert all(one.usable for one in plan.copied.checkpoints)
+    assert is_finished(path, tmp_path / "new")
+    if SUFFIX[family]:
+        list_alone = alone(tmp_path / "new", family, reblobbed(held, change))
+        with plan_of(list_alone) as plan:
+            assert written(plan) == {"": listed(family, held, b"")}
+            assert [step.action for step in plan.steps] == ["mend-list"]
+
+
+def test_a_blob_with_another_fault_is_left_out(tmp_path: Path) -> None:
+    """What the missing bytes hide is seen in the copy, and the record is dropped after all."""
+    held = kept(records(), "pkcl1")
+    recurrent = Recurrent((Cell(7),), 4, (Row(F32, 16),) * 2, (Row(F32, 64),) * 2)
+    other = Memory({**memory(8).sections, "recr": recurrent}, DIALECTS[""])
+    spoilt = replace(held[1], tgt=pack(checkpoint(other, 8, seq_id=0).tgt).data[8:])
+    path = store(tmp_path, "pkcl1", (held[0], spoilt, held[2]))
+    with plan_of(path) as plan:
+        assert [step.action for step in plan.steps] == ["drop-checkpoints"]
+        assert written(plan)[".ckpt"] == listed("pkcl1", (held[0], held[2]), b"")
+        assert all(one.usable for one in plan.copied.checkpoints)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_sckp_lists_always_have_the_eight_bytes(tmp_path: Path, *, beside: bool) -> None:
+    bare = kept(records(seq_id=None), "pkcl1")
+    path = store(tmp_path, "pkcl1", bare)
+    wanted = listed("sckp1", kept(records(), "pkcl1"), b"")
+    if beside:
+        whole, name = state(), path
+    else:
+        whole, name = b"", path.with_name("alone.ckpt")
+        name.write_bytes(listed("pkcl1", bare, b""))
+    with plan_of(name, to="sckp1") as plan:
+        assert written(plan) == {"": whole + wanted}
+        assert {step.action for step in plan.steps} == {"convert-checkpoints"}
+        assert any("adds these eight bytes in 3 checkpoints" in s.changes for s in plan.steps)
+        carry_out(plan, tmp_path / "there.bin")
+    with plan_of(tmp_path / "there.bin", "pr20819", to="llcp1") as plan:
+        found = written(plan)
+        assert found[".checkpoints" if beside else ""] == listed("llcp1", kept(bare, "llcp1"), b"")
+
+
+@pytest.mark.parametrize("barred", [{"skip": ("convert-checkpoints",)}, {"only": ("relayout",)}])
+def test_lists_are_not_converted_where_that_is_barred(
+    tmp_path: Path, barred: dict[str, tuple[str, ...]]
+) -> None:
+    path = store(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    skip = (*barred.get("skip", ()), "synthesize-tip")
+    with plan_of(path, "b11549", only=barred.get("only", ()), skip=skip) as plan:
+        assert written(plan) == {"": state(4)}
+        assert plan.copied.checkpoints == ()
+        (why,) = [why for action, why in plan.refused if action == "convert-checkpoints"]
+        assert "not allowed" in why
+        assert "slot.bin.ckpt" in why
+
+
+def test_other_actions_on_lists_that_are_barred(tmp_path: Path) -> None:
+    path = store(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    companion = path.with_name("slot.bin.ckpt")
+    companion.write_bytes(companion.read_bytes()[:-1])
+    for barred in ("mend-list", "drop-checkpoints"):
+        with plan_of(path, skip=(barred, "synthesize-tip")) as plan:
+            assert list(written(plan)) == [""]
+            assert barred in dict(plan.refused)
+    with plan_of(path, "b10229", skip=("drop-checkpoints",)) as plan:
+        assert list(written(plan)) == [""]
+        assert "drop-checkpoints" in dict(plan.refused)
+
+
+def test_why_checkpoints_are_left_out(tmp_path: Path) -> None:
+    path = store(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    companion = path.with_name("slot.bin.ckpt")
+    companion.write_bytes(companion.read_bytes()[:-1])
+    with plan_of(path) as plan:
+        why = {step.action: step.why for step in plan.steps}
+    assert why["drop-checkpoints"] == "is cut"
+    good = kept(records(), "stck2")
+    beyond = replace(good[-1], n_tokens=40, pos_min=39, pos_max=39)
+    with plan_of(store(tmp_path, "stck2", (*good, beyond))) as plan:
+        (step,) = plan.steps
+        assert step.why == "checkpoint 3 ends at position 39, the state at 11"
+
+
+def test_nothing_is_added_to_a_state_that_does_not_fit(tmp_path: Path) -> None:
+    path, tokens = tmp_path / "slot.bin", Tokens(tuple(range(100, 400)))
+    rows, r, s = (Row(F16, 16),) * 2, (Row(F32, 32),) * 2, (Row(F32, 64),) * 2
+    sections = {
+        "attn": Cache((cells_of(tokens),), k=rows, v=rows),
+        "recr": Recurrent((Cell(299),), 4, r, s),
+    }
+    path.write_bytes(pack(Slot(4, tokens, Memory(sections, DIALECTS["rotated"]))).data)
+    target = target_of("llama-server -c 256 -np 1", "b11549", None)
+    with target as server, planned(path, server, Options(), "new.bin") as plan:
+        assert plan.futile
+        assert [action for action, _ in plan.refused] == ["trim"]
+        assert not plan.steps

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from inspector.repair.lists import (
     sorted_and_capped,
     without_extras,
 )
-from inspector.repair.state import Hopeless
+from inspector.repair.state import Hopeless, Refused
 
 DROP, MEND, CONVERT = "drop-checkpoints", "mend-list", "convert-checkpoints"
 COMPANIONS = "drop-companions"
@@ -29,23 +30,44 @@ KINDS = (
 
 
 def drop(draft: Draft) -> None:
-    """Records that no server can use, and those that stand in the way of others."""
-    draft.steps += dropped(draft.carried)
+    """Leaves out checkpoints that no server can use: cut, of another save, or deadly."""
+    steps = dropped(draft.carried)
+    if steps and not draft.options.allows(DROP):
+        _leave_out(draft, DROP, [one for one in draft.carried if one.reasons])
+        return
+    draft.steps += steps
+
+
+def _leave_out(draft: Draft, action: str, lists: Sequence[Carried]) -> None:
+    """The copy has nothing of lists that could only be written with an action that is barred."""
+    held = iter(draft.records)  # in the order of their lists
+    kept = [(one, tuple(next(held) for _ in one.records)) for one in draft.carried]
+    draft.carried = tuple(replace(o, records=()) if o in lists else o for o, _ in kept)
+    draft.records = tuple(r for one, records in kept if one not in lists for r in records)
+    names = " and ".join(one.listing.carrier for one in lists)
+    if names:
+        draft.refuse(
+            action,
+            f"it is not allowed, and without it {names} cannot be written: the copy has "
+            "none of its checkpoints",
+        )
 
 
 def dropped(carried: Sequence[Carried]) -> list[Step]:
     """What is left out of lists, because no server could use it."""
     records = [(one, record) for one in carried for record in one.listing.records]
-    unusable = [record for one, record in records if record not in one.records]
+    unusable = [(record, one) for one, record in records if record.index in one.reasons]
     empty = [one.listing.carrier for one in carried if not one.listing.records]
     steps = []
     if unusable:
-        which = ", ".join(f"{r.carrier}[{r.index}]" for r in unusable[:_MOST])
+        shown = unusable[:_MOST]
+        which = ", ".join(f"{r.carrier}[{r.index}]" for r, _ in shown)
         more = f" and {len(unusable) - _MOST} more" if len(unusable) > _MOST else ""
+        why = dict.fromkeys(one.reasons[r.index] for r, one in shown)
         steps.append(
             Step(
                 DROP,
-                "they are cut, of another state or another model, or would end the server",
+                "; ".join(why),
                 f"leaves out {len(unusable):,} of {len(records):,} checkpoints: {which}{more}",
                 "the checkpoints that are left out",
                 proven="b11549",
@@ -71,31 +93,71 @@ def counted(n: int) -> str:
 
 
 def mend(draft: Draft) -> None:
-    """Lists that claim more than they hold, or are followed by more."""
-    draft.steps += mended(draft.carried)
+    """Writes a checkpoint list anew: its count, version and end, first and last bytes of blobs."""
+    steps = mended(draft.carried)
+    if steps and not draft.options.allows(MEND):
+        _leave_out(draft, MEND, [one for one in draft.carried if one.mended or one.remade])
+        return
+    draft.steps += steps
 
 
 def mended(carried: Sequence[Carried]) -> list[Step]:
     """What is wrong with the lists themselves, whatever their records are worth."""
-    return [
+    steps = [
+        Step(
+            MEND,
+            "servers refuse a blob that does not begin or end as they write it, and nothing of "
+            "these is missing",
+            "; ".join(_remade(one)),
+        )
+        for one in carried
+        if one.remade
+    ]
+    return steps + [
         Step(
             MEND,
             f"what stands around the checkpoints of {one.listing.carrier} is not true of them: "
             "their number, their version, or their end",
-            f"writes the list anew: {counted(len(one.records))} that are whole, and nothing behind",
+            f"writes the list anew: {_whole(len(one.records))}, and nothing behind",
         )
         for one in carried
         if one.mended and one.records
     ]
 
 
+def _whole(n: int) -> str:
+    return f"{counted(n)} that {'is' if n == 1 else 'are'} whole"
+
+
+def _remade(one: Carried) -> Iterator[str]:
+    """What is done to blobs of a list of which nothing is missing."""
+    for record in one.remade:
+        blob, name = record.blob, f"{record.carrier}[{record.index}]"
+        if blob is not None and blob.rest is not None:
+            yield f"cuts {len(blob.rest):,} bytes off the end of the blob of {name}"
+        if blob is not None and not blob.prefixed:
+            yield f"puts d8 3c 14 af and a zero in front of the blob of {name}"
+
+
 def convert(draft: Draft) -> None:
-    """The list in the family that the server reads, beside or behind the state."""
-    family = draft.family
+    """Writes checkpoints in the family that the server reads, beside or behind the state."""
+    family, lists = draft.family, [one for one in draft.carried if one.records]
     if not draft.records:
+        if draft.options.to is not None and not draft.carried:
+            raise Refused("it has no checkpoints")
+        return
+    names = {one.listing.carrier for one in lists}
+    barred = DROP if family is None else CONVERT
+    other = any(one.family != family for one in lists)
+    if other and not draft.options.allows(barred):
+        draft.refuse(
+            barred,
+            f"it is not allowed, and the server does not read {' and '.join(sorted(names))}: the "
+            "copy has none of its checkpoints",
+        )
+        draft.records = ()
         return
     if family is None:
-        names = {one.listing.carrier for one in draft.carried if one.records}
         draft.take(
             Step(
                 DROP,
@@ -118,6 +180,32 @@ def convert(draft: Draft) -> None:
     )
     draft.steps += steps
     draft.records = kept
+    _fit_prefix(draft, family)
+
+
+def _fit_prefix(draft: Draft, family: Family) -> None:
+    """Blobs with the eight bytes in front, or without, as those who read them look for it."""
+    wanted = draft.form.prefix
+    if draft.target is not None:
+        wanted = draft.wanted.prefix
+    elif family.format == "sckp":
+        wanted = True  # only builds that want it read such lists
+    n = sum(record.parts is not None for record in draft.records)
+    if draft.ik or not n:
+        return
+    if draft.stored.prefix != wanted:
+        draft.take(prefix_step(n, added=wanted))
+    draft.form = replace(draft.form, prefix=wanted)
+
+
+def prefix_step(n: int, *, added: bool) -> Step:
+    """What happens to so many blobs."""
+    return Step(
+        CONVERT,
+        "blobs of b9028 and newer begin with d8 3c 14 af and a slot number, those of older builds "
+        f"do not, and {'newer' if added else 'older'} ones read them",
+        f"{'adds' if added else 'strips'} these eight bytes in {counted(n)}",
+    )
 
 
 def prompt(draft: Draft) -> bytes | None:
@@ -158,15 +246,19 @@ def converted(
     same = all(one.family == family for one in lists) and len(lists) <= 1
     steps = []
     if not same or lost or n_dropped or kept != tuple(records):
-        words = [*lost, *([f"{n_dropped:,} older checkpoints"] if n_dropped else [])]
+        words = [*lost, *([f"{counted(n_dropped)} that are older"] if n_dropped else [])]
         where = f"beside it ({family.suffix})" if family.suffix else "behind the state"
         names = ", ".join(one.listing.carrier for one in lists)
+        if all(one.family == family for one in lists):
+            why = "servers read one list, its checkpoints in order and each once"
+        elif asked:
+            why = f"checkpoints are asked for in {family.name} form"
+        else:
+            why = f"the server reads checkpoints {where} in {family.name} form alone"
         steps.append(
             Step(
                 CONVERT,
-                f"checkpoints are asked for in {family.name} form"
-                if asked
-                else f"the server reads checkpoints {where} in {family.name} form alone",
+                why,
                 f"writes {counted(len(kept))} of {names} {where}",
                 ", ".join(words) or None,
                 proven="turboquant@b9079, b11549",

@@ -18,10 +18,10 @@ def fit_streams(draft: Draft) -> None:
     draft.take(
         Step(
             "fit-streams",
-            f"the server has {wanted} cell arrays (-np, --kv-unified), the file has "
-            f"{others[0].n_stream}: the restore is refused",
-            f"the number of cell arrays, and {abs(wanted - others[0].n_stream)} counts of empty "
-            "ones in every cache",
+            f"the server has {wanted} cell array{'s' * (wanted != 1)} (-np, --kv-unified), the "
+            f"file has {others[0].n_stream}: the restore is refused",
+            f"the number of cell arrays, and that of counts of empty ones by "
+            f"{abs(wanted - others[0].n_stream)} in every cache",
             proven="b10229, b11549",
         )
     )
