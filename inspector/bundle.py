@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -119,6 +120,7 @@ class Bundle:
         state: the file that it belongs to in that case, if there is one.
         siblings: the other companions of that file.
         record: whether slotscope's own record of the file lies beside it.
+        barred: names of companions that cannot be read, and why.
     """
 
     subject: File
@@ -127,6 +129,7 @@ class Bundle:
     state: File | None
     siblings: tuple[Companion, ...]
     record: bool = False
+    barred: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,7 @@ def bundle(path: str | Path) -> Bundle:
         state=state,
         siblings=tuple(other for other in siblings if other.file.path != path),
         record=_file(path.with_name(path.name + RECORD)) is not None,
+        barred=tuple(_barred(path)),
     )
 
 
@@ -234,6 +238,20 @@ def bundle_among(name: str, files: Mapping[str, File]) -> Bundle:
 def _companions(state: Path) -> tuple[Companion, ...]:
     found = ((_file(state.with_name(n)), role, suffix) for n, role, suffix in _names(state))
     return tuple(Companion(file, role, suffix) for file, role, suffix in found if file is not None)
+
+
+def _barred(state: Path) -> Iterator[tuple[str, str]]:
+    """What is named like a companion of a state, and cannot be read as one."""
+    for name, role, _ in _names(state):
+        path = state.with_name(name)
+        if role in (Role.LEFTOVER, Role.SETTINGS) or not os.path.lexists(path):
+            continue
+        if not path.exists():
+            yield name, "the link leads nowhere" if path.is_symlink() else "Permission denied"
+        elif not path.is_file():
+            yield name, "it is a directory" if path.is_dir() else "it is no regular file"
+        elif not os.access(path, os.R_OK):
+            yield name, "Permission denied"
 
 
 def _among(state: Path, files: Mapping[str, File]) -> tuple[Companion, ...]:

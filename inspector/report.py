@@ -158,7 +158,7 @@ def _lists(
     subject: Subject, source: Source, around: Bundle, beside: tuple[Beside, ...]
 ) -> tuple[tuple[Checkpoint, ...], tuple[Finding, ...]]:
     """The checkpoints of a file and of its companions; most states have neither."""
-    alone = not around.companions and around.role is None
+    alone = not (around.companions or around.barred) and around.role is None
     whole = subject.reading.decoding.complete and subject.root.get("appendix") is None
     if subject.is_state and alone and whole and subject.identification.writer != IK:
         return (), ()

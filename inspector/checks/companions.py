@@ -28,6 +28,16 @@ register(
         _LISTS,
     ),
     Code(
+        "sidecar.unreadable",
+        Severity.WARNING,
+        "A companion beside the state cannot be read",
+        "what it holds counts as missing: a server that may not read it either evaluates prompts "
+        "again",
+        RemedyKind.NONE,
+        "give yourself and the server the right to read it, or put a regular file in its place",
+        _LISTS,
+    ),
+    Code(
         "sidecar.stale",
         Severity.WARNING,
         "The sidecar is of an earlier save under the same name",
@@ -166,6 +176,19 @@ def check_companions(
         _leftover(companion.file, companion.file.name)
         for companion in bundle.companions
         if companion.role is Role.LEFTOVER
+    ]
+    findings += [
+        Finding(
+            "sidecar.unreadable",
+            "",
+            Span(0, 0),
+            f"{name} cannot be read: {why}",
+            "a file that can be read",
+            why,
+            (),
+            name,
+        )
+        for name, why in bundle.barred
     ]
     for other in beside:
         if other.companion.role is Role.CHECKPOINTS:

@@ -99,7 +99,7 @@ def repair(
             _show(plan, file, Written(written, removed, hindrance), as_json=json)
             if json and hindrance and output is not None:
                 complain(f"nothing is written: {hindrance}")
-            code = SOUND if plan.whole and not hindrance else FINDINGS
+            code = SOUND if plan.complete and not hindrance else FINDINGS
     except (BadTarget, NotWritten) as error:
         complain(str(error))
     except Unreadable as error:

@@ -157,6 +157,11 @@ class Plan:
         return worst(self.copied.findings) is not Severity.ERROR
 
     @property
+    def complete(self) -> bool:
+        """Whether the copy has all that could be of use in it, as far as that is known."""
+        return self.whole and not self.report.bundle.barred
+
+    @property
     def futile(self) -> bool:
         """Whether the server would not take the copy either."""
         outcome = self.after.restore.outcome if self.after is not None else None
@@ -243,6 +248,9 @@ def _of_state(
     draft = _draft(mended, before_or_mended, options, remaking=remaking)
     draft.steps += steps
     draft.companions = dict(companions)
+    for name, why in report.bundle.barred:
+        held = "its checkpoints are" if _is_list_name(name) else "it is"
+        draft.refuse("sidecar.unreadable", f"{name} cannot be read: {why}; {held} not in the copy")
     remade = any(one.remade for one in draft.carried)
     for names, action in _ACTIONS:
         _attempt(draft, names, action)
@@ -356,6 +364,10 @@ def _appendix_magic(report: Report) -> Mend | None:
         for data in (report.source.read_at(finding.span.start, 4), b"SCKP")
     )
     return Mend(finding.path, finding.span, stored, value)
+
+
+def _is_list_name(name: str) -> bool:
+    return any(name.endswith(s) for s, role in SUFFIXES.items() if role is Role.CHECKPOINTS)
 
 
 def _draft(report: Report, check: Check | None, options: Options, *, remaking: bool) -> Draft:

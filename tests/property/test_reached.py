@@ -91,6 +91,7 @@ UNREACHED: Mapping[str, str] = {
     "file.named-like-a-model": _NAME,
     "file.symlink": _NAME,
     "sidecar.orphan": _NAME,
+    "sidecar.unreadable": _NAME,
     "ik.keys-saved-short": _OF_IK,
     "target.companion-aborts": _OF_IK,
     "target.model-truncated": _OTHER_FILE,

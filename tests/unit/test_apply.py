@@ -217,6 +217,48 @@ def test_what_is_not_as_asked_for_is_not_written(
     assert "the file can stay as it is" not in shown(original, *words)[1]
 
 
+@pytest.mark.parametrize("kind", ["barred", "folder", "dangling", "pipe"])
+def test_a_companion_that_cannot_be_read_is_told(
+    original: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    companion = original.with_name("slot.bin.ckpt")
+    why = {
+        "barred": "Permission denied",
+        "folder": "it is a directory",
+        "dangling": "the link leads nowhere",
+        "pipe": "it is no regular file",
+    }[kind]
+    if kind == "barred":
+        opening, may = os.open, os.access
+
+        def refused(path: object, *args: int, **more: int) -> int:
+            if str(path).endswith(".ckpt"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return opening(path, *args, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "open", refused)
+        monkeypatch.setattr(
+            os, "access", lambda path, mode: not str(path).endswith(".ckpt") and may(path, mode)
+        )
+    else:
+        companion.unlink()
+    if kind == "folder":
+        companion.mkdir()
+    elif kind == "dangling":
+        companion.symlink_to("gone")
+    elif kind == "pipe":
+        os.mkfifo(companion)
+    code, text = shown(original, "-o", original.with_name("new.bin"))
+    assert code == 1
+    assert f"slot.bin.ckpt cannot be read: {why}; its checkpoints are not in the copy" in text
+    with examined(original) as report:
+        (found,) = [one for one in report.findings if one.code == "sidecar.unreadable"]
+        assert found.message == f"slot.bin.ckpt cannot be read: {why}"
+    for words in (["inspect"], ["check", "--build", "turboquant@b9079"]):
+        result = CliRunner().invoke(app, [*words, str(original)])
+        assert "sidecar.unreadable" in result.output
+
+
 @pytest.mark.usefixtures("way")
 def test_old_companions_go_before_the_new_state_comes(
     original: Path, monkeypatch: pytest.MonkeyPatch
