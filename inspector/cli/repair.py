@@ -44,7 +44,11 @@ def repair(
         None, metavar="URL", help="Ask the running server at this address what it is."
     ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only explain what would be done."),
-    only: list[str] = typer.Option([], metavar="ACTION", help="Take no other action; repeatable."),
+    only: list[str] = typer.Option(
+        [],
+        metavar="ACTION",
+        help="Take no other action; repeatable. `slotscope explain ACTION` says what it does.",
+    ),
     skip: list[str] = typer.Option([], metavar="ACTION", help="Do not take it; repeatable."),
     at: int | None = typer.Option(
         None, min=1, metavar="N", help="End at token N, or at the last checkpoint before it."

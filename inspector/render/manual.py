@@ -102,6 +102,12 @@ def code_page(code: Code) -> Iterator[RenderableType]:
     yield table
 
 
+def action_page(name: str, meaning: str) -> Iterator[RenderableType]:
+    """What an action of a repair does."""
+    yield text((name, STRONG), "  an action of slotscope repair")
+    yield text(meaning)
+
+
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """What a wrong name may have meant."""
     names = list(known)

@@ -93,6 +93,46 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
 )
 """What is tried, in this order, under the names that it goes by."""
 
+MEANINGS = {
+    "correct-word": "Corrects a word that no writer writes, or that leads every loader astray, "
+    "where the rest of the file says what belongs there.",
+    "strip-trailing": "Cuts off bytes behind the end of the state.",
+    "drop-checkpoints": "Leaves out checkpoints that no server can use, or that this one does not "
+    "read.",
+    "mend-list": "Writes a checkpoint list anew whose number, version or end is wrong, and blobs "
+    "without their first eight bytes or with others behind their end.",
+    "from-ik": "Writes a state of ik_llama.cpp as one of llama.cpp.",
+    "from-session": "Writes a whole-context file of one sequence as a slot file.",
+    "trim": "Ends the state earlier, at a token where its memory can be cut.",
+    "materialize": "Ends the state at a checkpoint, whose memory takes the place of that of the "
+    "end.",
+    "split-window": "Divides one section into those of layers with and without a window, as b5429 "
+    "and newer builds have them.",
+    "drop-layers": "Leaves out the rows of next-token layers, which newer builds keep elsewhere.",
+    "drop-values": "Leaves out values of latent attention, which newer builds do not store.",
+    "swap-latent-keys": "Puts the two parts of latent keys in the order that the server wants.",
+    "transpose-states": "Turns recurrent states into the order that the server wants.",
+    "restamp": "Writes the version word that the server reads, where all else is the same.",
+    "relayout": "Writes the state in the layout of another version.",
+    "unpack-tokens": "Writes packed tokens as a plain list.",
+    "to-ik": "Writes a state of llama.cpp as one of ik_llama.cpp.",
+    "fit-streams": "Writes as many cell arrays as the server has.",
+    "transpose-values": "Turns values from rows to channels or back, as flash attention wants "
+    "them.",
+    "transcode": "Writes keys and values in the cache types of the server.",
+    "trim-window": "Leaves out cells that the sliding window masks, where there is no room for "
+    "them.",
+    "convert-checkpoints": "Writes checkpoints in the family that the server reads.",
+    "synthesize-tip": "Adds a checkpoint of the end of the state, so that a server can go back "
+    "to it.",
+    "window-anchor": "Adds one masked cell in front of a sliding window, with which servers "
+    "without checkpoint lists reuse the save.",
+    "write-tokens": "Writes the token list that ik_llama.cpp wants beside a state.",
+    "to-session": "Writes a slot file as a whole-context file; only with --only.",
+    "drop-companions": "Copies no companions that are of no use to the server, or of other tokens.",
+}
+"""What every action does, for who reads the names of them."""
+
 NAMES = tuple(dict.fromkeys(name for names, _ in _ACTIONS for name in names))
 """Every action by name."""
 

@@ -366,7 +366,10 @@ def _seq_id(section: Section) -> int:
     named = any(name == "seq_id" for name, _ in rows.fields)
     ids = rows.column("seq_id") if named and not rows.ragged else rows.items()
     if len(np.unique(ids)) > 1:
-        raise Refused(f"{section.path} holds several sequences")
+        raise Refused(
+            f"{section.path} holds several sequences, and a copy can have one: which of them is "
+            "not asked for yet, so there is no copy of such a file"
+        )
     return int(ids[0]) if len(ids) else 0
 
 

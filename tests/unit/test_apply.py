@@ -20,6 +20,7 @@ from inspector.repair import apply
 from inspector.repair.apply import NotWritten
 from inspector.repair.draft import Options
 from inspector.repair.outcome import RECORD, carry_out
+from inspector.repair.plan import NAMES as NAMES_OF_ACTIONS
 from inspector.repair.plan import Plan, planned
 from inspector.report import examined
 from inspector.source import Unreadable
@@ -187,6 +188,24 @@ def test_what_force_removes_is_named(original: Path) -> None:
 
 
 FORCED = ("--force", "--json")
+
+
+@pytest.mark.parametrize("action", NAMES_OF_ACTIONS)
+def test_every_action_is_explained(action: str) -> None:
+    result = CliRunner().invoke(app, ["explain", action])
+    assert result.exit_code == 0
+    assert len(result.output.split("\n", 1)[1].split()) > 4
+
+
+def test_a_loss_that_nobody_asked_for_says_what_agrees_to_it(original: Path) -> None:
+    original.write_bytes(original.read_bytes() + b"something")
+    words = (original, "--only", "strip-trailing")
+    code, text = shown(*words, "-o", original.with_name("new.bin"))
+    assert code == 1
+    assert "needs --allow-loss" in text
+    assert "nothing is written: --allow-loss agrees" in text
+    code, text = shown(*words, "-o", original.with_name("new.bin"), "--allow-loss")
+    assert code == 0
 
 
 @pytest.mark.parametrize("name", ["", ".", "/", "-", ".."])

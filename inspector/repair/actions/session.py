@@ -25,7 +25,10 @@ def from_session(draft: Draft) -> None:
         return
     recurrent = draft.state.recurrent
     if recurrent is not None and len(recurrent.pos) > 1:
-        raise Refused(f"{recurrent.member} holds several sequences")
+        raise Refused(
+            f"{recurrent.member} holds several sequences, and a slot file has one: which of them "
+            "is not asked for yet"
+        )
     version = _VERSIONS[form.version]
     draft.take(
         Step(
