@@ -600,3 +600,20 @@ def test_nothing_is_added_to_a_state_that_does_not_fit(tmp_path: Path) -> None:
         assert plan.futile
         assert [action for action, _ in plan.refused] == ["trim"]
         assert not plan.steps
+
+
+@pytest.mark.parametrize(
+    ("build", "prefixed"), [("turboquant@b9079", False), ("siliang", True), ("b11549", True)]
+)
+def test_a_checkpoint_of_the_end_is_as_the_server_reads_it(
+    tmp_path: Path, build: str, *, prefixed: bool
+) -> None:
+    path = tmp_path / "slot.bin"
+    path.write_bytes(state(4 if build == "b11549" else 2))
+    with plan_of(path, build) as plan:
+        data = b"".join(written(plan).values())
+        assert "synthesize-tip" in [step.action for step in plan.steps]
+        assert (b"\xd8\x3c\x14\xaf" in data) == prefixed
+        assert all(one.usable for one in plan.copied.checkpoints)
+    (tmp_path / "new").mkdir()
+    assert is_finished(path, tmp_path / "new", build)

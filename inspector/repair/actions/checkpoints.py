@@ -145,6 +145,7 @@ def convert(draft: Draft) -> None:
     if not draft.records:
         if draft.options.to is not None and not draft.carried:
             raise Refused("it has no checkpoints")
+        _fit_prefix(draft)
         return
     names = {one.listing.carrier for one in lists}
     barred = DROP if family is None else CONVERT
@@ -156,6 +157,7 @@ def convert(draft: Draft) -> None:
             "copy has none of its checkpoints",
         )
         draft.records = ()
+        _fit_prefix(draft)
         return
     if family is None:
         draft.take(
@@ -180,20 +182,20 @@ def convert(draft: Draft) -> None:
     )
     draft.steps += steps
     draft.records = kept
-    _fit_prefix(draft, family)
+    _fit_prefix(draft)
 
 
-def _fit_prefix(draft: Draft, family: Family) -> None:
+def _fit_prefix(draft: Draft) -> None:
     """Blobs with the eight bytes in front, or without, as those who read them look for it."""
     wanted = draft.form.prefix
     if draft.target is not None:
         wanted = draft.wanted.prefix
-    elif family.format == "sckp":
+    elif draft.family is not None and draft.family.format == "sckp":
         wanted = True  # only builds that want it read such lists
     n = sum(record.parts is not None for record in draft.records)
-    if draft.ik or not n:
+    if draft.ik:
         return
-    if draft.stored.prefix != wanted:
+    if n and draft.stored.prefix != wanted:
         draft.take(prefix_step(n, added=wanted))
     draft.form = replace(draft.form, prefix=wanted)
 
