@@ -45,8 +45,9 @@ def settle(heads: list[tuple[int, ...]], scope: Container) -> int | None:
     """How many of the blocks in sight belong to the section: R blocks, then as many S blocks.
 
     Their number is stored nowhere. All S rows of a model have one size, all R rows too (two sizes
-    where the PLE
-    history is folded in), and the two differ; so the longest run that splits so is taken.
+    where the PLE history is folded in), and the two differ; so the longest run that splits so is
+    taken. Zeros behind the section read as rows of 0 bytes: S rows are that short in models whose
+    R rows are all alike (LFM2), and in no others.
 
     Returns:
         The number of blocks, or None if no split makes sense: blocks are missing or damaged.
@@ -55,7 +56,7 @@ def settle(heads: list[tuple[int, ...]], scope: Container) -> int | None:
     most = min(len(sizes), 2 * int(scope.n_layer))
     for total in range(most - most % 2, 0, -2):
         r, s = set(sizes[: total // 2]), set(sizes[total // 2 : total])
-        if len(s) == 1 and len(r) <= 2 and not r & s:
+        if len(s) == 1 and len(r) <= (2 if any(s) else 1) and not r & s:
             return total
     if most == 2 * scope.n_layer and len(set(sizes[:most])) == 1:
         return most

@@ -13,7 +13,7 @@ from inspector.repair.actions.checkpoints import (
     converted,
     dropped,
     mended,
-    prefix_step,
+    with_prefix,
 )
 from inspector.repair.compose import PREFIX
 from inspector.repair.draft import Options, Step
@@ -84,9 +84,7 @@ def repaired_list(
     elif family.format == "sckp":
         kept = _prefixed(kept, more, wanted=True)
     elif one.remade:
-        n_before = len(more)
-        kept = _prefixed(kept, more, wanted=any(record.prefixed for record in records))
-        del more[n_before:]  # said where they are mended
+        kept = _prefixed(kept, [], wanted=any(record.prefixed for record in records))
     steps += more
     for step in steps:
         if not options.allows(step.action):
@@ -142,5 +140,5 @@ def _prefixed(records: Sequence[Record], steps: list[Step], *, wanted: bool) -> 
             tgt = (Keep(first.source, span), *record.tgt[1:])
         found.append(replace(record, tgt=tgt, prefixed=wanted))
     if changed:
-        steps.append(prefix_step(changed, added=wanted))
+        with_prefix(steps, changed, added=wanted)
     return tuple(found)

@@ -416,6 +416,17 @@ def test_zeros_behind_the_end(tmp_path: Path) -> None:
         assert written(plan) == {"": whole + bytes(100)}
 
 
+@pytest.mark.parametrize("n", [1, 12, 48, 100, 4096])
+@pytest.mark.parametrize("version", [2, 4])
+def test_zeros_behind_a_recurrent_section(tmp_path: Path, n: int, version: int) -> None:
+    """They are no rows of 0 bytes."""
+    path = tmp_path / "slot.bin"
+    path.write_bytes(state(version) + bytes(n))
+    with plan_of(path, skip=("synthesize-tip",)) as plan:
+        assert [step.action for step in plan.steps] == ["strip-trailing"]
+        assert written(plan) == {"": state(version)}
+
+
 def test_bytes_behind_the_end_that_nothing_explains(tmp_path: Path) -> None:
     path = tmp_path / "slot.bin"
     path.write_bytes(plain() + b"something")
@@ -539,7 +550,9 @@ def test_sckp_lists_always_have_the_eight_bytes(tmp_path: Path, *, beside: bool)
     with plan_of(name, to="sckp1") as plan:
         assert written(plan) == {"": whole + wanted}
         assert {step.action for step in plan.steps} == {"convert-checkpoints"}
-        assert any("adds these eight bytes in 3 checkpoints" in s.changes for s in plan.steps)
+        assert any(
+            "adds the eight bytes in front of 3 of their blobs" in s.changes for s in plan.steps
+        )
         carry_out(plan, tmp_path / "there.bin")
     with plan_of(tmp_path / "there.bin", "pr20819", to="llcp1") as plan:
         found = written(plan)

@@ -196,17 +196,23 @@ def _fit_prefix(draft: Draft) -> None:
     if draft.ik:
         return
     if n and draft.stored.prefix != wanted:
-        draft.take(prefix_step(n, added=wanted))
+        with_prefix(draft.steps, n, added=wanted)
     draft.form = replace(draft.form, prefix=wanted)
 
 
-def prefix_step(n: int, *, added: bool) -> Step:
-    """What happens to so many blobs."""
-    return Step(
-        CONVERT,
-        "blobs of b9028 and newer begin with d8 3c 14 af and a slot number, those of older builds "
-        f"do not, and {'newer' if added else 'older'} ones read them",
-        f"{'adds' if added else 'strips'} these eight bytes in {counted(n)}",
+def with_prefix(steps: list[Step], n: int, *, added: bool) -> None:
+    """Say what happens to so many blobs, in the step that converts them if there is one."""
+    changes = f"{'adds' if added else 'strips'} the eight bytes in front of {n:,} of their blobs"
+    if steps and steps[-1].action == CONVERT:
+        steps[-1] = replace(steps[-1], changes=f"{steps[-1].changes}; {changes}")
+        return
+    steps.append(
+        Step(
+            CONVERT,
+            "blobs of b9028 and newer begin with d8 3c 14 af and a slot number, those of older "
+            f"builds do not, and {'newer' if added else 'older'} ones read them",
+            changes.replace("their blobs", "the blobs"),
+        )
     )
 
 
