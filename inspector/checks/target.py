@@ -39,7 +39,7 @@ register(
     _code(
         "model-truncated",
         _W,
-        "The model file ends before its tensors do",
+        "The model of the server ends before its tensors do",
         "the server does not start with it, so nothing is restored",
         _NONE,
         "download or copy the model again; what is said of the restore holds for the whole one",
