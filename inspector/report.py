@@ -182,9 +182,10 @@ def _of_container(source: Source, around: Bundle, container: Container) -> Repor
         return Report(source, around, nothing, container, tokens=tokens, findings=findings)
     identification = identify(source, state.span)
     reading = identification.reading
+    if reading is None or container.problems:
+        identification = replace(identification, verdict=Verdict.DAMAGED)
     if reading is None:
-        damaged = replace(identification, verdict=Verdict.DAMAGED)
-        return Report(source, around, damaged, container, tokens=tokens, findings=findings)
+        return Report(source, around, identification, container, tokens=tokens, findings=findings)
     parts = sections(reading.decoding.root)
     subject = Subject(around.subject.name, source.size, identification, reading, parts, tokens)
     found = in_order((*findings, *findings_of(subject)))

@@ -244,7 +244,9 @@ def test_states_of_upstream_go_on_in_ik_as_a_cold_run(tmp_path: Path, case: ToIk
     steps, after = repaired(old, new, f"-c 512 {case.flags}", DAY, model)
     assert steps.removesuffix(" drop-checkpoints") == case.steps  # this day knows none
     assert after.restore.outcome is Outcome.ACCEPTS
-    assert after.identity.outcome is Belongs.MATCHES, after.identity.evidence
+    filled = "zero at" in after.identity.evidence  # windowed rows that upstream left out
+    wanted = Belongs.MIXED if filled and "iswa" in case.name else Belongs.MATCHES
+    assert after.identity.outcome is wanted, after.identity.evidence
     asked = {"context": case.context, "singly": case.singly, "n_predict": N_PREDICT}
     warm = in_ik(model, load=str(new), save=str(again), next=SUFFIX, **asked)
     assert warm["read"] == new.stat().st_size
