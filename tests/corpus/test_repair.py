@@ -68,6 +68,7 @@ def test_newest_build(entry: dict[str, Any], tmp_path: Path) -> None:
             assert again.refused == ()
 
 
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the real files are not at hand")
 @pytest.mark.parametrize("type_name", TYPES)
 @pytest.mark.parametrize("name", ["b8156.kv-q8_0", "b10229.kv-q8_0", "b10229.k-q8_0", "b10229.f16"])
 def test_types(name: str, type_name: str) -> None:
