@@ -121,7 +121,17 @@ class Server:
 
     def save(self, name: str, slot: int = 0) -> Answer:
         """Write a slot to `name` of the slot folder."""
-        return self.ask(f"/slots/{slot}?action=save", {"filename": name})
+        answer = self.ask(f"/slots/{slot}?action=save", {"filename": name})
+        self._settle()
+        return answer
+
+    def _settle(self) -> None:
+        """Wait until the log, which the server writes when it finds the time, grows no more."""
+        size, still = -1, 0
+        while still < 3:
+            time.sleep(0.1)
+            now = self.log.stat().st_size
+            still, size = (still + 1 if now == size else 0), now
 
     def complete(
         self, prompt: Sequence[int], slot: int = 0, n_predict: int = 2, *, reuse: bool = True
