@@ -317,7 +317,7 @@ class Loader:
     def _words_past_end(self, what: str) -> None:
         """What is not there before the first block holds leftovers, which fit no cache.
 
-        Source: cuts at every word in front of the first block, restored on b11549.
+        Source: cuts at every word in front of the first block, restored on b10229 and b11549.
         """
         if not self._headed:
             end = f"an end at 0x{self._end:x}"

@@ -18,7 +18,7 @@ register(
         'incomplete"',
         RemedyKind.NONE,
         "download or copy it again",
-        "llama.cpp, src/llama-model-loader.h llama_tensor_weight",
+        "llama.cpp, src/llama-model-loader.h llama_tensor_weight; measured on b10229 and b11549",
     )
 )
 
