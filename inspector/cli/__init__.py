@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -14,8 +13,6 @@ def main() -> None:
     # numpy's threads spin while they wait, a sixth of what a command costs; no product here is
     # large enough for a second one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # what is loaded stays: a search for garbage after every 700 objects costs a twentieth
-    gc.set_threshold(100_000)
     from inspector.cli.app import app
 
     try:
