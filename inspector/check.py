@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from inspector.checks import in_order
 from inspector.checks import target as _codes  # noqa: F401 - registers the codes
 from inspector.findings import Finding
-from inspector.identity import Identity, judge
-from inspector.loader import Outcome
-from inspector.prompt import Outcome as Answer
-from inspector.prompt import Prediction, Request, usual
+from inspector.model.identity import Identity, judge
 from inspector.report import Report, examined
-from inspector.restore import Restore, restore
-from inspector.servers import carriers
+from inspector.server.loader import Outcome
+from inspector.server.prompt import Outcome as Answer
+from inspector.server.prompt import Prediction, Request, usual
+from inspector.server.restore import Restore, restore
+from inspector.server.servers import carriers
+from inspector.server.target import UNREAD, Target
 from inspector.span import Span
-from inspector.target import UNREAD, Target
 
 if TYPE_CHECKING:
-    from inspector.slot import Slot
+    from inspector.server.slot import Slot
 
 _ANSWERED_ELSEWHERE = ("reuse.", "model.")
 """Findings about servers in general, which the verdict for one server replaces."""
@@ -195,7 +195,7 @@ def _reuse(
     elif outcome.outcome is Outcome.ABORTS:
         how, reused, why = Answer.UNKNOWN, None, "the server dies before"
     else:
-        from inspector.restored import restored
+        from inspector.server.restored import restored
 
         slot = restored(report, target)
         if outcome.outcome is Outcome.ACCEPTS and not isinstance(slot, str):
@@ -213,7 +213,7 @@ def _answers(
     named: Sequence[tuple[str, Request]],
     then: Request | None,
 ) -> tuple[tuple[Next, ...], tuple[str, ...]]:
-    from inspector.reuse import conditions, follow_up, predictions
+    from inspector.server.reuse import conditions, follow_up, predictions
 
     found = predictions(report, target, tuple(request for _, request in named))
     assert not isinstance(found, str)

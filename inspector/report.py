@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from inspector.checks.seals import Compared
     from inspector.checks.tensors import Statistics
     from inspector.containers import Container
-    from inspector.geometry import MemoryExpectation
     from inspector.lists import Checkpoint
+    from inspector.model.geometry import MemoryExpectation
 
 SCHEMA = "slotscope.inspect/1"
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from formats.layout import Layout
     from formats.spans import Stop
+    from inspector.model.vocabulary import Vocabulary
     from inspector.report import Report
-    from inspector.vocabulary import Vocabulary
 
 _LARGEST_VOCABULARY = 1 << 20
 """Ids of the largest vocabularies in use end at a quarter of that."""

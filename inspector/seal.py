@@ -18,9 +18,9 @@ from inspector.source import Source, Unreadable, opened
 from inspector.span import Span, gaps
 
 if TYPE_CHECKING:
-    from inspector.gguf import ModelFile
+    from inspector.model.gguf import ModelFile
     from inspector.report import Report
-    from inspector.target import Target
+    from inspector.server.target import Target
 
 SCHEMA = "slotscope.record/1"
 

@@ -16,8 +16,8 @@ from inspector.report import examined
 from inspector.seal import SCHEMA, BadSeal, record_of, seal_of
 
 if TYPE_CHECKING:
-    from inspector.gguf import ModelFile
-    from inspector.target import Target
+    from inspector.model.gguf import ModelFile
+    from inspector.server.target import Target
 
 
 class Refused(Exception):

@@ -57,7 +57,7 @@ _ON_DEMAND = (
     "checks.seals",
     "checks.target",
     "checks.tensors",
-    "identity",
+    "model.identity",
 )
 
 

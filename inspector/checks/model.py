@@ -8,7 +8,7 @@ from formats.bodies.compositions import PARTIAL
 from formats.ggml_types import IK
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
-from inspector.geometry import (
+from inspector.model.geometry import (
     CacheExpectation,
     MemoryExpectation,
     RecurrentExpectation,

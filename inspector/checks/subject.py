@@ -11,7 +11,7 @@ from inspector.sections import Section
 from inspector.tokens import Tokens
 
 if TYPE_CHECKING:
-    from inspector.geometry import MemoryExpectation
+    from inspector.model.geometry import MemoryExpectation
 
 
 @dataclass(frozen=True)

@@ -313,6 +313,6 @@ register(
         "its checkpoints are as good as absent",
         _NONE,
         "another server reads it: slotscope inspect names its writer",
-        "tools/server of each build; see inspector.servers",
+        "tools/server of each build; see inspector.server.servers",
     ),
 )

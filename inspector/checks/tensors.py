@@ -14,8 +14,8 @@ import numpy as np
 
 from formats.bodies.cells import N_CELLS
 from formats.ggml_types import GgmlType
+from inspector.arrays.numbers import WORDS, magnitudes, sum_of_squares
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
-from inspector.numbers import WORDS, magnitudes, sum_of_squares
 from inspector.sections import Block, Section
 from inspector.source import Source
 from inspector.span import Span

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
-from inspector.gguf import cut_of, tensors_in
+from inspector.model.gguf import cut_of, tensors_in
 from inspector.span import Span
 
 register(

@@ -13,7 +13,7 @@ from inspector.sections import Block, Section
 
 if TYPE_CHECKING:
     from inspector.checks.subject import Subject
-    from inspector.geometry import CacheExpectation, MemoryExpectation, RecurrentExpectation
+    from inspector.model.geometry import CacheExpectation, MemoryExpectation, RecurrentExpectation
 
 _WORD, _BLOCK_HEAD, _F32 = 4, 12, 4
 _STREAM_HEAD = _ROTATION_WORDS = 2 * _WORD
@@ -196,7 +196,7 @@ class _Modelled:
         attention = self.parts[0].cells
         if kind != "swa":
             return attention
-        from inspector.geometry import WindowType
+        from inspector.model.geometry import WindowType
 
         if self.model.swa_type is not WindowType.STANDARD:
             return None

@@ -15,7 +15,7 @@ from inspector.cli.prompts import token_ids
 
 if TYPE_CHECKING:
     from inspector.check import Check
-    from inspector.prompt import Request
+    from inspector.server.prompt import Request
 
 _PROMPT = re.compile(r"([0-9]{1,12})/([0-9]{1,12})")
 _MOST_TOKENS = (1 << 31) - 1
@@ -70,8 +70,8 @@ def check(
     """Say what a server will do with FILE: restore it? reuse how much? is it of its model?"""
     from inspector.check import BadRequest, checked
     from inspector.findings import Severity
+    from inspector.server.target import BadTarget, target_of
     from inspector.source import Unreadable
-    from inspector.target import BadTarget, target_of
 
     if fail_on not in (*Severity, "never"):
         raise typer.BadParameter(
@@ -122,7 +122,7 @@ def _show(found: Check, file: Path, *, first: bool) -> None:
 
 def _code(found: Check, limit: int) -> int:
     from inspector.findings import worst
-    from inspector.loader import Outcome
+    from inspector.server.loader import Outcome
 
     severity = worst(found.findings)
     bad = severity is not None and severity.rank <= limit
@@ -131,7 +131,7 @@ def _code(found: Check, limit: int) -> int:
 
 
 def _request(words: str, option: str) -> Request:
-    from inspector.prompt import Request
+    from inspector.server.prompt import Request
 
     match = _PROMPT.fullmatch(words)
     shared, total = map(int, match.groups()) if match is not None else (0, 0)

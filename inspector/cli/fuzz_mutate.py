@@ -80,7 +80,7 @@ def _write(path: Path, found: Mutant) -> None:
 
 def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: bool) -> None:
     from inspector.fuzzing.manifest import BUILDS, MUTATE_SCHEMA, entry_of_mutant
-    from inspector.target import target_of
+    from inspector.server.target import target_of
 
     subjects = [(file, _subject(file)) for file in files]
     ready(out, force=force)

@@ -87,8 +87,8 @@ def run(
     """
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.run import JOURNAL, Campaign, OtherRun
+    from inspector.server.target import BadTarget
     from inspector.source import Unreadable
-    from inspector.target import BadTarget
 
     limits = Limits(timeout, cpu_time, memory << 20)
     code = USAGE
@@ -138,7 +138,7 @@ def _predicted(
     if for_ is None and build is None and model is None:
         yield by_inspection if compare else None
         return
-    from inspector.target import target_of
+    from inspector.server.target import target_of
 
     with target_of(for_, build, model) as target:
         yield by_target(target)

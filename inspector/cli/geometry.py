@@ -29,9 +29,9 @@ def geometry(
     json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """Say what a slot file for MODEL holds, and how many bytes it has for N tokens."""
-    from inspector.expectation import expected_state
+    from inspector.model.expectation import expected_state
     from inspector.render.expectation import page, to_dict
-    from inspector.target import BadTarget, target_of
+    from inspector.server.target import BadTarget, target_of
 
     environment = os.environ if env else None
     try:

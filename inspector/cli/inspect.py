@@ -17,7 +17,7 @@ from inspector.render.escape import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from inspector.geometry import MemoryExpectation
+    from inspector.model.geometry import MemoryExpectation
     from inspector.node import Node
     from inspector.report import Report
     from inspector.span import Span
@@ -125,8 +125,8 @@ def inspect(
 
 def _memory(path: Path) -> MemoryExpectation:
     """What a state of the model at `path` must hold."""
-    from inspector.geometry import memory_of
-    from inspector.gguf import Unusable, read_model
+    from inspector.model.geometry import memory_of
+    from inspector.model.gguf import Unusable, read_model
     from inspector.source import Unreadable, opened
 
     problem = "its metadata does not say how many layers it has"

@@ -82,8 +82,8 @@ def repair(
     from inspector.repair.outcome import Written
     from inspector.repair.plan import planned
     from inspector.repair.state import Refused
+    from inspector.server.target import BadTarget, target_of
     from inspector.source import Unreadable
-    from inspector.target import BadTarget, target_of
 
     if output is not None and (not output.name or str(output) == "-"):
         raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")

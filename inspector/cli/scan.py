@@ -16,12 +16,12 @@ from inspector.cli.exits import CRASH, FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.cli.output import complain, document, show, width
 
 if TYPE_CHECKING:
-    from inspector.choice import Value
     from inspector.cli.bar import Bar
-    from inspector.ledger import Ledger, Totals
-    from inspector.scan import Job, Row
-    from inspector.target import Target
-    from inspector.watch import Watch
+    from inspector.scanning.choice import Value
+    from inspector.scanning.ledger import Ledger, Totals
+    from inspector.scanning.scan import Job, Row
+    from inspector.scanning.watch import Watch
+    from inspector.server.target import Target
 
 _AT_ONCE = 64
 """Lines that are printed together, unless they come slowly."""
@@ -100,12 +100,12 @@ def scan(
     that are equal or begin alike, follow at the end, unless lines are filtered. PATH may be the
     address of a store that fsspec reaches, s3:// or https://, of which only parts are fetched.
     """
-    from inspector.choice import BadChoice, condition, sort_key
     from inspector.cli.tables import NoTable, tables
     from inspector.findings import Severity
-    from inspector.fleet import NoCluster
-    from inspector.scan import job_for
-    from inspector.target import BadTarget, target_of
+    from inspector.scanning.choice import BadChoice, condition, sort_key
+    from inspector.scanning.fleet import NoCluster
+    from inspector.scanning.scan import job_for
+    from inspector.server.target import BadTarget, target_of
 
     if fail_on not in (*Severity, "never"):
         raise typer.BadParameter(
@@ -250,11 +250,11 @@ def _scanned(
     watch: bool,
 ) -> int:
     from inspector.cli.bar import Bar
-    from inspector.fleet import on_cluster, rows
-    from inspector.folder import items
-    from inspector.ledger import Totals, ledger
-    from inspector.scan import Kind
-    from inspector.watch import Watch
+    from inspector.scanning.fleet import on_cluster, rows
+    from inspector.scanning.folder import items
+    from inspector.scanning.ledger import Totals, ledger
+    from inspector.scanning.scan import Kind
+    from inspector.scanning.watch import Watch
 
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     known = on_terminal and not any("://" in path for path in paths)
@@ -295,7 +295,7 @@ def _scanned(
 
 def _follow(watched: Watch, job: Job, printer: _Printer, bar: Bar) -> None:
     """Report files again as they change, until Ctrl-C."""
-    from inspector.scan import Kind, Row, rows_of
+    from inspector.scanning.scan import Kind, Row, rows_of
 
     try:
         while True:

@@ -32,8 +32,8 @@ def seal(
     from inspector.repair.apply import NotWritten
     from inspector.seal import BadSeal
     from inspector.sealing import Refused, sealed
+    from inspector.server.target import BadTarget, target_of
     from inspector.source import Unreadable
-    from inspector.target import BadTarget, target_of
 
     code = SOUND
     try:

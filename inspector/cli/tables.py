@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inspector.scan import Row
+    from inspector.scanning.scan import Row
 
 Take = Callable[["Row"], None]
 

@@ -13,9 +13,9 @@ from inspector.cli.output import complain, document, exactly
 from inspector.render.escape import printable
 
 if TYPE_CHECKING:
+    from inspector.model.vocabulary import Vocabulary
     from inspector.report import Report
     from inspector.salvage import TokenList
-    from inspector.vocabulary import Vocabulary
 
 _SCHEMA = "slotscope.tokens/1"
 
@@ -72,9 +72,9 @@ def tokens(
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    from inspector.gguf import Unusable, read_model
+    from inspector.model.gguf import Unusable, read_model
+    from inspector.model.vocabulary import vocabulary_of
     from inspector.source import Unreadable, opened
-    from inspector.vocabulary import vocabulary_of
 
     try:
         with opened(path) as source:

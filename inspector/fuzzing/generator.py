@@ -16,7 +16,7 @@ from inspector.fuzzing.policy import Server
 from inspector.fuzzing.writer import Field, write
 
 if TYPE_CHECKING:
-    from inspector.expectation import SectionExpectation, StateExpectation
+    from inspector.model.expectation import SectionExpectation, StateExpectation
 
 TWINS: dict[str, tuple[str, str]] = {
     "ggsn1.hparams-b1041": (
@@ -224,7 +224,8 @@ def case_for(
     """The case of a slot file that this server takes: its layout, and the shapes of its model.
 
     Args:
-        expected: what slot files of the server look like (`inspector.expectation.expected_state`).
+        expected: what slot files of the server look like
+            (`inspector.model.expectation.expected_state`).
         ids: tokens; ids of the model's vocabulary.
         seed: of everything else.
         options: further options; `v_trans` where the expectation leaves it open.

@@ -10,8 +10,8 @@ from typing import Any
 from inspector.fuzzing.generator import TWINS, Generated
 from inspector.fuzzing.mutators import Mutant
 from inspector.report import Report, examined
-from inspector.restore import restore
-from inspector.target import Target
+from inspector.server.restore import restore
+from inspector.server.target import Target
 
 GENERATE_SCHEMA = "slotscope.fuzz-generate/1"
 MUTATE_SCHEMA = "slotscope.fuzz-mutate/1"

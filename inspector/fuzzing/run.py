@@ -20,10 +20,10 @@ from inspector.check import checked
 from inspector.findings import Severity
 from inspector.fuzzing.loader import Loader, Observed, Outcome
 from inspector.identify import Verdict
-from inspector.loader import Outcome as Predicted
 from inspector.report import examined
+from inspector.server.loader import Outcome as Predicted
+from inspector.server.target import Target
 from inspector.source import Unreadable
-from inspector.target import Target
 
 JOURNAL = ".slotscope-run.jsonl"
 """Name of the journal in the folder of the files."""

@@ -42,7 +42,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         }
     root = report.identification.root
     if root is not None and root.role == "model":
-        from inspector.model_summary import summary
+        from inspector.model.summary import summary
         from inspector.render.model import model_dict
 
         model = summary(report)

@@ -133,7 +133,7 @@ def _model(report: Report) -> Iterator[RenderableType]:
     root = report.identification.root
     if root is None or root.role != "model":
         return
-    from inspector.model_summary import summary
+    from inspector.model.summary import summary
     from inspector.render.model import model_part
 
     if (model := summary(report)) is not None:

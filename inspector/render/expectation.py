@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from formats.bodies.compositions import described
-from inspector.expectation import SectionExpectation, StateExpectation
+from inspector.model.expectation import SectionExpectation, StateExpectation
 from inspector.render.page import QUIET, STRONG, TIMES, columns, counted, labelled, text
-from inspector.target import Target
+from inspector.server.target import Target
 
 SCHEMA = "slotscope.geometry/1"
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from formats.bodies.compositions import described
-from inspector.model_summary import ModelSummary, layers_of
+from inspector.model.summary import ModelSummary, layers_of
 from inspector.render.page import QUIET, STRONG, TIMES, counted, labelled, shortened, text
 
 _LONGEST = 120

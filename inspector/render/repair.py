@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from inspector.bundle import RECORD
-from inspector.loader import Outcome
 from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
 from inspector.render.verdict import server_name
+from inspector.server.loader import Outcome
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -13,14 +13,14 @@ from rich.text import Text
 
 from inspector.render.escape import printable
 from inspector.render.page import QUIET, STRONG, STYLES, counted, labelled, shortened, text
-from inspector.scan import Kind, Row
+from inspector.scanning.scan import Kind, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
 
-    from inspector.ledger import Group, Totals
+    from inspector.scanning.ledger import Group, Totals
 
 _RESTORE = {"accepts": "green", "refuses": "bold red", "aborts": "bold red", "unknown": "yellow"}
 _WORST = {"error": "E ", "warning": "W ", "note": "N "}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from inspector.scan import Kind, Row
+from inspector.scanning.scan import Kind, Row
 
 if TYPE_CHECKING:
-    from inspector.ledger import Group, Totals
-    from inspector.target import Target
+    from inspector.scanning.ledger import Group, Totals
+    from inspector.server.target import Target
 
 SCHEMA = "slotscope.scan/1"
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from formats.ggml_types import UPSTREAM
-from inspector.identity import DOES_NOT_PROVE
-from inspector.loader import Outcome
+from inspector.model.identity import DOES_NOT_PROVE
 from inspector.render.as_text import findings_part
 from inspector.render.page import QUIET, STRONG, columns, labelled, text
-from inspector.servers import NEWEST
+from inspector.server.loader import Outcome
+from inspector.server.servers import NEWEST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
     from inspector.check import Check
-    from inspector.prompt import Prediction
-    from inspector.target import Target
+    from inspector.server.prompt import Prediction
+    from inspector.server.target import Target
 
 _STYLES = {
     Outcome.ACCEPTS: "green",

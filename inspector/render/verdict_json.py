@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inspector.identity import DOES_NOT_PROVE
+from inspector.model.identity import DOES_NOT_PROVE
 from inspector.render.as_json import finding_dict, identity
 
 if TYPE_CHECKING:
     from inspector.check import Check, Next
-    from inspector.prompt import Prediction
+    from inspector.server.prompt import Prediction
 
 SCHEMA = "slotscope.check/1"
 

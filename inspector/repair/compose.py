@@ -28,7 +28,7 @@ from inspector.repair.state import (
     TokenList,
     words,
 )
-from inspector.servers import Build, ggsq_version
+from inspector.server.servers import Build, ggsq_version
 
 PACKED = 0xFFFFFFFF
 PREFIX = 0xAF143CD8

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from formats.ggml_types import IK, GgmlType
 from inspector.builds import build_number
 from inspector.check import Check, rotated_rows
-from inspector.expectation import V_ROTATION, SectionExpectation, rotation
-from inspector.loader import Own
+from inspector.model.expectation import V_ROTATION, SectionExpectation, rotation
 from inspector.repair.compose import Form, form_of
 from inspector.repair.ik import rotation_of
 from inspector.repair.lists import Carried, Family, Record, family_of
 from inspector.repair.segments import Content
 from inspector.repair.state import IK_MEMORY, Cache, Part, Refused, State, Tensor
 from inspector.report import Report
-from inspector.servers import NEWEST, NEWEST_BUILD, carriers
+from inspector.server.loader import Own
+from inspector.server.servers import NEWEST, NEWEST_BUILD, carriers
+from inspector.server.target import Target, cache_type
 from inspector.source import Source
-from inspector.target import Target, cache_type
 
 _IN_IK = {"base": "attn", "swa": "attn", "mla": "attn", "recr": "qnext", "indexer": "dsa"}
 """Where ik_llama.cpp keeps what upstream has a section for."""

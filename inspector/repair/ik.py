@@ -13,7 +13,7 @@ from inspector.sections import Block, Section
 from inspector.source import Source
 
 if TYPE_CHECKING:
-    from inspector.identity import Identity
+    from inspector.model.identity import Identity
     from inspector.repair.state import State
     from inspector.report import Report
 

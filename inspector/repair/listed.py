@@ -31,9 +31,9 @@ from inspector.repair.lists import (
 from inspector.repair.segments import Composed, Keep, Write, joined
 from inspector.repair.state import Cache, Refused, words
 from inspector.report import Report
-from inspector.servers import Build, carriers
+from inspector.server.servers import Build, carriers
+from inspector.server.target import Target
 from inspector.span import Span
-from inspector.target import Target
 
 _PREFIX_BYTES = 8
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from inspector.bundle import NOT_OPENED, SUFFIXES, Bundle, Companion, File, Role, look_into
 from inspector.check import Check, check_of
 from inspector.findings import Severity, worst
-from inspector.geometry import MemoryExpectation
-from inspector.loader import Outcome
 from inspector.mend import Mend, Patched
+from inspector.model.geometry import MemoryExpectation
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt
 from inspector.repair.actions.form import restamp, unpack
@@ -54,10 +53,11 @@ from inspector.repair.lists import (
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
 from inspector.repair.state import Hopeless, Refused, state_of
 from inspector.report import Report, examined, report_of
-from inspector.restore import own_caches
+from inspector.server.loader import Outcome
+from inspector.server.restore import own_caches
+from inspector.server.target import Target
 from inspector.source import Source, Unreadable, opened
 from inspector.span import Span
-from inspector.target import Target
 
 Action = Callable[[Draft], None]
 

@@ -21,19 +21,19 @@ import numpy as np
 from xxhash import xxh3_64
 
 from formats.ggml_types import TYPES
-from inspector.numbers import dequantize
-from inspector.quantize import WRITABLE, quantize
+from inspector.arrays.numbers import dequantize
+from inspector.arrays.quantize import WRITABLE, quantize
+from inspector.arrays.rotation import rotate
+from inspector.arrays.transpose import chunks_transposed
 from inspector.render.as_json import to_dict
 from inspector.repair.draft import Options
 from inspector.repair.outcome import carry_out
 from inspector.repair.plan import planned
 from inspector.report import examined
-from inspector.rotation import rotate
 from inspector.seal import digests
+from inspector.server.target import target_of
 from inspector.source import opened
 from inspector.span import Span
-from inspector.target import target_of
-from inspector.transpose import chunks_transposed
 from tests.support.large import large_slot
 from tests.support.writer import (
     DIALECTS,

@@ -11,9 +11,9 @@ import pytest
 
 from inspector.check import Check, checked
 from inspector.findings import Severity
-from inspector.loader import Outcome
-from inspector.reuse import Request
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.reuse import Request
+from inspector.server.target import target_of
 from tests.corpus.test_manifest import SHARED, document, manifest
 
 CORPUS = SHARED / "corpus"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from inspector.check import checked
-from inspector.loader import Outcome
-from inspector.reuse import Request
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.reuse import Request
+from inspector.server.target import target_of
 from tests.corpus.test_manifest import SHARED
 
 CORPUS = SHARED / "corpus-ik"

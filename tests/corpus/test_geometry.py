@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from inspector.geometry import MemoryExpectation, WindowType, memory_of
-from inspector.gguf import ModelFile, Value, read_model
-from inspector.servers import NEWEST_BUILD, Build
+from inspector.model.geometry import MemoryExpectation, WindowType, memory_of
+from inspector.model.gguf import ModelFile, Value, read_model
+from inspector.server.servers import NEWEST_BUILD, Build
 from inspector.source import Source, opened
 
 MANIFEST_MEMORY = {"kv": "attention", "mla": "attention"}

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from inspector.cli.app import app
-from inspector.expectation import StateExpectation, expected_state
-from inspector.geometry import memory_of
+from inspector.model.expectation import StateExpectation, expected_state
+from inspector.model.geometry import memory_of
 from inspector.report import examined
 from inspector.sections import Block, Section
-from inspector.servers import Build, build_named, ggsq_version
-from inspector.target import Target, target_of
+from inspector.server.servers import Build, build_named, ggsq_version
+from inspector.server.target import Target, target_of
 from tests.support.gguf import model_file
 
 GEMMA_270M = {

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from inspector.checkpoints import appendix_of
-from inspector.gguf import ModelFile, Tensor, read_model
 from inspector.identify import identify
-from inspector.identity import Identity, Outcome, judge
-from inspector.layer0 import delta
-from inspector.layer0.comparison import comparison
+from inspector.model.gguf import ModelFile, Tensor, read_model
+from inspector.model.identity import Identity, Outcome, judge
+from inspector.model.layer0 import delta
+from inspector.model.layer0.comparison import comparison
 from inspector.sections import Section, sections
 from inspector.source import Source, opened
 from inspector.span import Span

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.geometry import MemoryExpectation, memory_of
-from inspector.gguf import ModelFile, read_model
+from inspector.model.geometry import MemoryExpectation, memory_of
+from inspector.model.gguf import ModelFile, read_model
 from inspector.node import walk
 from inspector.report import Report, examined
 from inspector.source import opened

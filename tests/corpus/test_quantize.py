@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from formats.ggml_types import TYPES
-from inspector.numbers import dequantize
-from inspector.quantize import quantize
+from inspector.arrays.numbers import dequantize
+from inspector.arrays.quantize import quantize
 from inspector.report import examined
 from inspector.sections import sections
 

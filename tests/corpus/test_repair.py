@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from inspector.identity import Outcome as Belongs
-from inspector.loader import Outcome
+from inspector.model.identity import Outcome as Belongs
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.segments import chunks
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from tests.corpus.test_check import CORPUS, by_name, command
 from tests.corpus.test_manifest import manifest
 

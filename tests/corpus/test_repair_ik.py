@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inspector.identity import Outcome as Belongs
-from inspector.loader import Outcome
-from inspector.numbers import dequantize
+from inspector.arrays.numbers import dequantize
+from inspector.model.identity import Outcome as Belongs
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import Refused, Tensor, state_of
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from tests.corpus.test_check_ik import CORPUS, command, entries
 
 UPSTREAM = CORPUS.parent / "corpus"

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inspector.geometry import memory_of
-from inspector.gguf import ModelFile, read_model
+from inspector.model.geometry import memory_of
+from inspector.model.gguf import ModelFile, read_model
 from inspector.report import examined
-from inspector.restored import capacity, restored
-from inspector.reuse import Outcome, Request, after, follow_up, predict
-from inspector.servers import Build, build_named
-from inspector.slot import NOWHERE, Blob, Cells, Checkpoint, Memory, Slot, Window
+from inspector.server.restored import capacity, restored
+from inspector.server.reuse import Outcome, Request, after, follow_up, predict
+from inspector.server.servers import Build, build_named
+from inspector.server.slot import NOWHERE, Blob, Cells, Checkpoint, Memory, Slot, Window
+from inspector.server.target import CHECKPOINT_MIN_STEP, N_CTX_CHECKPOINTS, Target
 from inspector.source import opened
-from inspector.target import CHECKPOINT_MIN_STEP, N_CTX_CHECKPOINTS, Target
 from tests.corpus.test_manifest import SHARED, manifest
 
 CORPUS = SHARED / "corpus"

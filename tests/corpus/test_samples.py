@@ -24,9 +24,9 @@ from formats.layouts import all_layouts, by_id
 from inspector.checks import all_codes
 from inspector.decode import decode
 from inspector.findings import CODES, Finding, Severity
-from inspector.geometry import MemoryExpectation, memory_of
-from inspector.gguf import ModelFile, read_model
 from inspector.identify import Verdict
+from inspector.model.geometry import MemoryExpectation, memory_of
+from inspector.model.gguf import ModelFile, read_model
 from inspector.report import Report, examined
 from inspector.source import opened
 from samples.make import HERE, files

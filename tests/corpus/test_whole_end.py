@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.geometry import MemoryExpectation, memory_of
-from inspector.gguf import ModelFile, read_model
+from inspector.model.geometry import MemoryExpectation, memory_of
+from inspector.model.gguf import ModelFile, read_model
 from inspector.report import examined
 from inspector.source import opened
 from samples.small import CELLS, K, V, cache, first, memory, seq_dialect

@@ -33,7 +33,7 @@ with atheris.instrument_imports(include=["formats", "inspector"]):
     from inspector.repair.plan import planned
     from inspector.repair.state import Refused
     from inspector.report import examined
-    from inspector.target import target_of
+    from inspector.server.target import target_of
 
 MOST_SECONDS = 1.0
 MOST_BYTES = 200 << 20

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from inspector.check import checked
-from inspector.loader import Outcome
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
-from inspector.reuse import Outcome as Answered
-from inspector.reuse import Request
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.reuse import Outcome as Answered
+from inspector.server.reuse import Request
+from inspector.server.target import target_of
 from tests.oracle.builds import Build, build_of
 from tests.oracle.server import Answer, Server
 from tests.oracle.test_records import prompt

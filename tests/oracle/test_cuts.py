@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from inspector.check import checked
-from inspector.loader import Outcome
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from samples.make import HERE as SAMPLES
 from tests.oracle.builds import BUILDS, Build
 from tests.oracle.trial import MODELS, NAME, Bench

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from inspector.expectation import StateExpectation, expected_state
 from inspector.fuzzing.generator import Generated, case_for, generated
-from inspector.target import target_of
+from inspector.model.expectation import StateExpectation, expected_state
+from inspector.server.target import target_of
 from tests.oracle.builds import build_of, installed
 from tests.oracle.server import Server
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from inspector.identity import Outcome as Belongs
-from inspector.loader import Outcome
+from inspector.model.identity import Outcome as Belongs
 from inspector.repair.draft import Options
 from inspector.repair.outcome import carry_out
 from inspector.repair.plan import planned
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from tests.oracle.builds import BUILDS, Build, installed
 from tests.oracle.trial import MODELS, Bench
 

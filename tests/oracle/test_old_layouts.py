@@ -12,7 +12,7 @@ from inspector.repair.draft import Options
 from inspector.repair.outcome import carry_out
 from inspector.repair.plan import planned
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.target import target_of
 from samples.make import HERE as SAMPLES
 from tests.oracle.builds import BUILDS, Build
 from tests.oracle.test_records import prompt

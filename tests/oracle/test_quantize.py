@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from formats.ggml_types import TYPES, GgmlType
-from inspector.quantize import WRITABLE, quantize
+from inspector.arrays.quantize import WRITABLE, quantize
 from inspector.report import examined
 from inspector.sections import sections
 from tests.oracle.builds import BUILDS, Build, installed

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from inspector.check import Check, checked
-from inspector.loader import Outcome
-from inspector.reuse import Outcome as Answered
-from inspector.reuse import Request
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.reuse import Outcome as Answered
+from inspector.server.reuse import Request
+from inspector.server.target import target_of
 from tests.oracle.builds import BUILDS, Build, build_of
 from tests.oracle.server import Answer
 from tests.oracle.trial import MODELS, NAME, Bench

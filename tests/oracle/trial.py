@@ -13,10 +13,10 @@ from pathlib import Path
 from inspector.builds import build_number
 from inspector.checkpoints import CheckpointRecord
 from inspector.findings import Severity
-from inspector.geometry import MemoryExpectation, memory_of
-from inspector.gguf import ModelFile, read_model
+from inspector.model.geometry import MemoryExpectation, memory_of
+from inspector.model.gguf import ModelFile, read_model
 from inspector.report import Report
-from inspector.servers import build_named
+from inspector.server.servers import build_named
 from inspector.source import opened
 from samples.make import HERE as SAMPLES
 from tests.oracle.builds import BUILDS, Build, installed

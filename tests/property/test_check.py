@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.check import checked
-from inspector.loader import Outcome
 from inspector.render.verdict import page
 from inspector.render.verdict_json import to_dict
-from inspector.reuse import Request
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.reuse import Request
+from inspector.server.target import target_of
 from tests.property.test_decode import WRITTEN
 from tests.support.damage import at_random
 from tests.support.strategies import Specimen, specimens

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.ggml_types import TYPES, UPSTREAM, GgmlType
-from inspector.numbers import dequantize
-from inspector.quantize import WRITABLE, quantize
+from inspector.arrays.numbers import dequantize
+from inspector.arrays.quantize import WRITABLE, quantize
 from inspector.repair.actions.order import Key, swapped_rows, transposed
 from inspector.repair.actions.transcode import Change, transcoded
 from inspector.repair.segments import Write

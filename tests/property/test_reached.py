@@ -13,13 +13,13 @@ import pytest
 from formats.layouts import by_id
 from inspector.check import checked
 from inspector.checks import all_codes
-from inspector.expectation import StateExpectation, expected_state
 from inspector.fuzzing.case import Case
 from inspector.fuzzing.generator import BESIDE, case_for, generated, with_sidecar
 from inspector.fuzzing.mutators import mutant
 from inspector.fuzzing.subject import Subject
+from inspector.model.expectation import StateExpectation, expected_state
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.target import target_of
 
 REACHED: Mapping[str, tuple[str, str, str]] = json.loads(
     Path(__file__).with_name("reached.json").read_text()

@@ -12,7 +12,7 @@ from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import Keep, Write
 from inspector.repair.state import Refused
-from inspector.target import target_of
+from inspector.server.target import target_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "samples").glob("*/*.slot"))

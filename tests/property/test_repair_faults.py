@@ -14,7 +14,7 @@ from inspector.repair.draft import Options
 from inspector.repair.outcome import RECORD, carry_out
 from inspector.repair.plan import planned
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.target import target_of
 from tests.support.meter import write_sparse
 from tests.support.writer import (
     DIALECTS,

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from inspector.cli.app import app
 from inspector.cli.exits import SOUND, USAGE
-from inspector.fleet import NoCluster, on_cluster, rows
-from inspector.folder import items
-from inspector.scan import job_for
-from inspector.target import target_of
+from inspector.scanning.fleet import NoCluster, on_cluster, rows
+from inspector.scanning.folder import items
+from inspector.scanning.scan import job_for
+from inspector.server.target import target_of
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.stores, pytest.mark.filterwarnings("default")]
@@ -74,7 +74,7 @@ def test_the_command(folder: Path, cluster: Any, tmp_path_factory: pytest.TempPa
 
 
 def test_no_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inspector.fleet._PATIENCE", 0.2)
+    monkeypatch.setattr("inspector.scanning.fleet._PATIENCE", 0.2)
     with target_of(None, "b10229") as target, pytest.raises(NoCluster):
         next(on_cluster(items([str(folder)]), job_for(target), "tcp://127.0.0.1:9"))
     result = CliRunner().invoke(app, ["scan", str(folder), "--dask", "tcp://127.0.0.1:9"])

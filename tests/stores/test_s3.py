@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from inspector.fleet import rows
-from inspector.folder import items
 from inspector.node import Kind as NodeKind
 from inspector.node import leaves
 from inspector.report import examined
-from inspector.scan import Job, Kind, Row, job_for, row_of
-from inspector.target import target_of
+from inspector.scanning.fleet import rows
+from inspector.scanning.folder import items
+from inspector.scanning.scan import Job, Kind, Row, job_for, row_of
+from inspector.server.target import target_of
 from tests.support.store import Store, served
 
 pytest.importorskip("moto")

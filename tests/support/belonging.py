@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from inspector.gguf import ModelFile, read_model
 from inspector.identify import identify
-from inspector.identity import Identity, judge
+from inspector.model.gguf import ModelFile, read_model
+from inspector.model.identity import Identity, judge
 from inspector.sections import sections
 from inspector.source import opened
 from inspector.tokens import tokens_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.geometry import MemoryExpectation, WindowType, memory_of
-from inspector.gguf import ModelFile, read_model
+from inspector.model.geometry import MemoryExpectation, WindowType, memory_of
+from inspector.model.gguf import ModelFile, read_model
 from inspector.report import examined
 from inspector.source import opened
 from samples.make import HERE as SAMPLES

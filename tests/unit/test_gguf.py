@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from formats.gguf import ROWS
 from formats.spans import StopReason
 from inspector.decode import Decoding, decode
-from inspector.gguf import Array, ModelFile, Unusable, read_model
+from inspector.model.gguf import Array, ModelFile, Unusable, read_model
 from inspector.node import Kind, find, leaves
 from inspector.source import opened
 

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 
 from formats.ggml_types import IK, TYPES
 from inspector.builds import Interval
-from inspector.gguf import ModelFile, read_model
 from inspector.identify import identify
-from inspector.identity import Identity, Outcome, judge, verdict
-from inspector.layer0.projection import Part
-from inspector.layer0.recipes import CONVOLUTIONS, NOT_MEASURED, RECIPES, UNVERIFIED, RopeType
-from inspector.layer0.rope import Rope
-from inspector.layer0.rounding import as_stored
-from inspector.layer0.rows import Rows as Compared
-from inspector.layer0.side import AGREES, OTHER, Side, Way
-from inspector.layer0.stored import Sample
+from inspector.model.gguf import ModelFile, read_model
+from inspector.model.identity import Identity, Outcome, judge, verdict
+from inspector.model.layer0.projection import Part
+from inspector.model.layer0.recipes import CONVOLUTIONS, NOT_MEASURED, RECIPES, UNVERIFIED, RopeType
+from inspector.model.layer0.rope import Rope
+from inspector.model.layer0.rounding import as_stored
+from inspector.model.layer0.rows import Rows as Compared
+from inspector.model.layer0.side import AGREES, OTHER, Side, Way
+from inspector.model.layer0.stored import Sample
 from inspector.sections import Block, sections
 from inspector.source import opened
 from inspector.span import Span

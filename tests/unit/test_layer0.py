@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inspector.identity import Outcome
-from inspector.layer0.side import AGREES
+from inspector.model.identity import Outcome
+from inspector.model.layer0.side import AGREES
 from tests.support.belonging import (
     HEAD,
     IDS,

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inspector.cli.app import app
-from inspector.model_summary import ModelSummary, summary
+from inspector.model.summary import ModelSummary, summary
 from inspector.report import examined
 from tests.support.gguf import model_file
 from tests.unit.test_gguf import F16, F32, STRING, UINT32, array, entry, packed, tensor

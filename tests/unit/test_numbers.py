@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from formats.ggml_types import TYPES, GgmlType
-from inspector.numbers import READABLE, dequantize
+from inspector.arrays.numbers import READABLE, dequantize
 
 BY_NAME = {t.name: t for t in TYPES}
 CURVE = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inspector.expectation import expected_state
-from inspector.geometry import WindowType
-from inspector.loader import Outcome
+from inspector.model.expectation import expected_state
+from inspector.model.geometry import WindowType
 from inspector.repair.actions.window import seen
 from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import Cache as StateCache
 from inspector.repair.state import state_of
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from tests.support.gguf import model_file
 from tests.support.writer import (
     DIALECTS,

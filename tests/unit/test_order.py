@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inspector.layer0.attention import LATENT_FIRST, ROPE_FIRST
-from inspector.loader import Outcome
+from inspector.model.layer0.attention import LATENT_FIRST, ROPE_FIRST
 from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import state_of
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from tests.support.gguf import model_file
 from tests.support.writer import (
     DIALECTS,

@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from formats.ggml_types import TYPES, GgmlType
-from inspector.numbers import IQ4_NL, dequantize
-from inspector.quantize import PIECE_ELEMENTS, WRITABLE, quantize
+from inspector.arrays.numbers import IQ4_NL, dequantize
+from inspector.arrays.quantize import PIECE_ELEMENTS, WRITABLE, quantize
 
 BY_NAME = {t.name: t for t in TYPES}
 IN_GGUF = sorted(WRITABLE - {"iq4_nl"})

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inspector.loader import Outcome
 from inspector.repair.actions import from_ik
 from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import Refused
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from tests.support.gguf import model_file
 from tests.support.writer import (
     DIALECTS,

@@ -17,7 +17,7 @@ from inspector.repair.outcome import carry_out
 from inspector.repair.plan import Plan, planned
 from inspector.repair.state import Refused
 from inspector.report import examined
-from inspector.target import target_of
+from inspector.server.target import target_of
 from tests.support import writer
 from tests.support.writer import (
     DIALECTS,

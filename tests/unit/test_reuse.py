@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inspector.restored import capacity
-from inspector.reuse import (
+from inspector.server.restored import capacity
+from inspector.server.reuse import (
     Outcome,
     Prediction,
     Request,
@@ -19,9 +19,9 @@ from inspector.reuse import (
     predict,
     usual,
 )
-from inspector.servers import Build, build_named
-from inspector.slot import Blob, Cells, Checkpoint, Media, Memory, Slot, Window
-from inspector.target import CHECKPOINT_MIN_STEP, Target
+from inspector.server.servers import Build, build_named
+from inspector.server.slot import Blob, Cells, Checkpoint, Media, Memory, Slot, Window
+from inspector.server.target import CHECKPOINT_MIN_STEP, Target
 
 N, W = 100, 32
 NEWEST = 11549

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inspector.rotation import hadamard_matrix, rotate
+from inspector.arrays.rotation import hadamard_matrix, rotate
 from tests.support.first_layer import hadamard
 
 NUMBERS = np.random.default_rng(4).normal(0, 3, (3, 2, 512)).astype(np.float32)

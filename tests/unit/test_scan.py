@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from inspector import fleet
-from inspector.choice import BadChoice, condition, sort_key
 from inspector.cli.app import app
 from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
-from inspector.folder import items
-from inspector.ledger import Totals, ledger
 from inspector.render.scan import Lines, size
-from inspector.scan import Found, Item, Job, Kind, Row, job_for, row_of, rows_of
-from inspector.target import target_of
-from inspector.watch import Watch
+from inspector.scanning import fleet
+from inspector.scanning.choice import BadChoice, condition, sort_key
+from inspector.scanning.folder import items
+from inspector.scanning.ledger import Totals, ledger
+from inspector.scanning.scan import Found, Item, Job, Kind, Row, job_for, row_of, rows_of
+from inspector.scanning.watch import Watch
+from inspector.server.target import target_of
 from tests.support.writer import DIALECTS, F16, Cache, Memory, Slot, Tokens, cells_of, pack
 from tests.support.writer import Row as Stored
 
@@ -116,7 +116,7 @@ def test_a_bug_of_ours_is_one_line(job: Job, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object) -> None:
         raise KeyError("pos")
 
-    monkeypatch.setattr("inspector.scan.report_of", broken)
+    monkeypatch.setattr("inspector.scanning.scan.report_of", broken)
     (row,) = rows_of([Item(str(CHECKPOINTED))], job)
     assert row.bug
     assert row.problem == "KeyError: 'pos'"
@@ -163,7 +163,7 @@ def test_ctrl_c_ends_with_what_is_done(tmp_path: Path) -> None:
     """A file that can never be read to its end keeps the scan busy until then."""
     save(tmp_path / "a.bin", range(1, 20))
     code = (
-        "import inspector.fleet as fleet, inspector.cli as cli, time\n"
+        "import inspector.scanning.fleet as fleet, inspector.cli as cli, time\n"
         "rows = fleet.rows\n"
         "def slow(*words):\n"
         "    yield from rows(*words)\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.servers import (
+from inspector.server.servers import (
     CHANGES,
     FORKS,
     NEWEST,

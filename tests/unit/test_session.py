@@ -11,12 +11,12 @@ import pytest
 
 from inspector.findings import Severity
 from inspector.identify import Verdict
-from inspector.loader import Outcome
 from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import Refused
-from inspector.target import target_of
+from inspector.server.loader import Outcome
+from inspector.server.target import target_of
 from samples.small import TEXT, memory, seq_dialect
 from tests.support.gguf import model_file
 from tests.support.writer import (

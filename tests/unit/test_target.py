@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.command import PHANTOMS
-from inspector.running import Unreachable
-from inspector.target import BadTarget, FlashAttention, Target, target_of
+from inspector.server.command import PHANTOMS
+from inspector.server.running import Unreachable
+from inspector.server.target import BadTarget, FlashAttention, Target, target_of
 from tests.support.gguf import model_file
 
 LLAMA = {

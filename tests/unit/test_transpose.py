@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.arrays.transpose import BUDGET, PIECE_BYTES, SKIPPED_BYTES, chunks_transposed
 from inspector.source import Unreadable
-from inspector.transpose import BUDGET, PIECE_BYTES, SKIPPED_BYTES, chunks_transposed
 
 
 class Bytes:

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.gguf import ModelFile, read_model
-from inspector.source import opened
-from inspector.vocabulary import (
+from inspector.model.gguf import ModelFile, read_model
+from inspector.model.vocabulary import (
     BYTE,
     CONTROL,
     UNKNOWN,
@@ -22,6 +21,7 @@ from inspector.vocabulary import (
     _byte_alphabet,
     vocabulary_of,
 )
+from inspector.source import opened
 
 MODELS = Path(__file__).parents[1] / "oracle" / "models"
 _STRING, _ARRAY, _I32 = 8, 9, 5

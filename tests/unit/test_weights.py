@@ -12,10 +12,10 @@ import pytest
 
 from formats.ggml_types import TYPES
 from formats.gguf import TENSOR_TYPES
-from inspector.layer0.rounding import as_stored, multiplied
-from inspector.layer0.side import Way
-from inspector.layer0.weights import K_QUANTS, NotTestable, dequantize
-from inspector.numbers import READABLE
+from inspector.arrays.numbers import READABLE
+from inspector.model.layer0.rounding import as_stored, multiplied
+from inspector.model.layer0.side import Way
+from inspector.model.layer0.weights import K_QUANTS, NotTestable, dequantize
 from tests.support.first_layer import decoded, encoded
 
 BY_NAME = {kind.name: kind for kind in (*TYPES, *TENSOR_TYPES.values())}

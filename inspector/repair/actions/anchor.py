@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from inspector.geometry import WindowType
+from inspector.model.geometry import WindowType
 from inspector.repair.actions.window import is_open, window_of
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Make, Write

@@ -13,26 +13,26 @@ import numpy as np
 
 from formats.bodies.compositions import MEMORY
 from formats.ggml_types import IK, TYPES, GgmlType
+from inspector.arrays.numbers import dequantize
+from inspector.arrays.order import DELTA_NETS
+from inspector.arrays.rotation import rotate
 from inspector.checks.ik import complete_cells
-from inspector.expectation import SectionExpectation
-from inspector.geometry import Keys, MemoryExpectation
 from inspector.identify import identify
-from inspector.identity import judge
-from inspector.layer0.attention import LATENT_FIRST, ROPE_FIRST
-from inspector.numbers import dequantize
-from inspector.order import DELTA_NETS
+from inspector.model.expectation import SectionExpectation
+from inspector.model.geometry import Keys, MemoryExpectation
+from inspector.model.identity import judge
+from inspector.model.layer0.attention import LATENT_FIRST, ROPE_FIRST
 from inspector.repair.compose import Form, slot_file
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import Q8_KV, IkCache, IkState, attention_of, is_ik, rotation_of
 from inspector.repair.lists import Record
 from inspector.repair.segments import Composed, Content, Keep, Rows, Segment, joined
 from inspector.repair.state import Cache, Hopeless, Numbers, Part, Recurrent, Refused, Tensor
-from inspector.restore import own_caches
-from inspector.rotation import rotate
 from inspector.sections import sections
-from inspector.servers import uncertain
+from inspector.server.restore import own_caches
+from inspector.server.servers import uncertain
+from inspector.server.target import Target
 from inspector.span import Span
-from inspector.target import Target
 from inspector.tokens import tokens_of
 
 ACTION = "from-ik"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from formats.bodies.compositions import MEMORY
-from inspector.geometry import Keys
-from inspector.order import What, orders
+from inspector.arrays.order import What, orders
+from inspector.model.geometry import Keys
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Rows
 from inspector.repair.state import Cache, Part, Recurrent, Refused, Tensor

@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 
 from formats.ggml_types import IK
+from inspector.arrays.order import What, orders
 from inspector.bundle import Role
-from inspector.expectation import SectionExpectation
-from inspector.geometry import CacheExpectation, Keys, MemoryExpectation, memory_of
-from inspector.order import What, orders
+from inspector.model.expectation import SectionExpectation
+from inspector.model.geometry import CacheExpectation, Keys, MemoryExpectation, memory_of
 from inspector.repair.actions.from_ik import (
     check_convertible,
     computed_cells,
@@ -40,10 +40,10 @@ from inspector.repair.state import (
     Refused,
     Tensor,
 )
-from inspector.restore import own_caches
-from inspector.servers import NEWEST_BUILD, Build, build_named
+from inspector.server.restore import own_caches
+from inspector.server.servers import NEWEST_BUILD, Build, build_named
+from inspector.server.target import Target
 from inspector.span import Span
-from inspector.target import Target
 
 TO_IK, WRITE_TOKENS = "to-ik", "write-tokens"
 TOKENS = ".tokens.json"

@@ -14,15 +14,15 @@ from math import sqrt
 import numpy as np
 
 from formats.ggml_types import GgmlType
-from inspector.expectation import V_ROTATION, SectionExpectation
-from inspector.numbers import READABLE, WORDS, Floats, dequantize, magnitudes
-from inspector.quantize import WRITABLE, quantize
+from inspector.arrays.numbers import READABLE, WORDS, Floats, dequantize, magnitudes
+from inspector.arrays.quantize import WRITABLE, quantize
+from inspector.arrays.rotation import rotate
+from inspector.model.expectation import V_ROTATION, SectionExpectation
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Keep, Rows
 from inspector.repair.state import Cache, Refused, Tensor
-from inspector.rotation import rotate
+from inspector.server.target import cache_type
 from inspector.source import Unreadable
-from inspector.target import cache_type
 
 ACTION = "transcode"
 _SAMPLED_BYTES = 256 << 10

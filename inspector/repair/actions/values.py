@@ -75,7 +75,7 @@ def in_channels(tensor: Tensor) -> Tensor:
 
 def _turned(tensor: Tensor, *, to_rows: bool) -> tuple[Make]:
     def chunks() -> Iterator[bytes]:
-        from inspector.transpose import chunks_transposed
+        from inspector.arrays.transpose import chunks_transposed
 
         yield from chunks_transposed(
             tensor.reader().read_at,

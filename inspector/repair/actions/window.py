@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inspector.builds import build_number
-from inspector.geometry import MemoryExpectation, WindowType
+from inspector.model.geometry import MemoryExpectation, WindowType
 from inspector.repair.draft import Draft, Step
 from inspector.repair.state import Cache, Numbers
 

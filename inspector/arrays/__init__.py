@@ -1,0 +1,1 @@
+"""Numbers as they are stored: types, quantizers, rotations and orders of bulk arrays."""

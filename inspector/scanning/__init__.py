@@ -1,0 +1,1 @@
+"""Many files: rows of them, in order, from folders, workers and clusters."""

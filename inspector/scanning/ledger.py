@@ -1,0 +1,193 @@
+"""What is kept of every row of a scan: on disk, so that memory does not grow with the files."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from inspector.scanning.scan import Kind, Row
+
+MOST_NAMES = 100
+"""Files of one group that are named."""
+
+_TABLES = """
+CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT, size INTEGER, n_tokens INTEGER,
+                   tokens TEXT, contents TEXT);
+CREATE TABLE list (tokens TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE prefix (n INTEGER, digest INTEGER, id INTEGER);
+CREATE TABLE row (key, id INTEGER, row BLOB);
+CREATE TABLE apart (kind TEXT, row BLOB);
+PRAGMA cache_size = -8192;
+"""
+_EQUAL = """
+SELECT {column}, path, size, n_tokens FROM file WHERE {column} IN
+  (SELECT {column} FROM file WHERE {column} != '' GROUP BY {column} HAVING {more})
+ORDER BY {column}, id
+"""
+_ALIKE = """
+WITH shared AS
+  (SELECT n, digest, COUNT(*) AS members FROM prefix GROUP BY n, digest HAVING members > 1),
+deepest AS
+  (SELECT id, MAX(n) AS n FROM prefix JOIN shared USING (n, digest) GROUP BY id)
+SELECT deepest.n, prefix.digest, members, path, size, n_tokens
+FROM deepest JOIN prefix USING (id, n) JOIN shared USING (n, digest) JOIN file USING (id)
+ORDER BY deepest.n DESC, prefix.digest, id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """States that have something in common.
+
+    Attributes:
+        shared: `contents`, `tokens`, or `prefix`.
+        n_tokens: how many tokens they share.
+        paths: the first of them.
+        n_files: all of them.
+        n_closer: further ones that share as much, and are in a group that shares more.
+        bytes: of all but one of them.
+    """
+
+    shared: str
+    n_tokens: int
+    paths: tuple[str, ...]
+    n_files: int
+    n_closer: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Numbers of a scan.
+
+    Attributes:
+        files: all that were looked at.
+        states: those with a line.
+        bytes: of the states and their companions.
+        by_kind, by_restore, by_worst, by_seal: how many of each.
+        bytes_read: from all of them.
+        bugs: files that we failed on.
+    """
+
+    files: int = 0
+    states: int = 0
+    bytes: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+    by_restore: dict[str, int] = field(default_factory=dict)
+    by_worst: dict[str, int] = field(default_factory=dict)
+    by_seal: dict[str, int] = field(default_factory=dict)
+    bytes_read: int = 0
+    bugs: int = 0
+
+    def add(self, row: Row) -> None:
+        """Count a row."""
+        self.files += 1
+        self.bytes_read += row.bytes_read
+        self.bugs += row.bug
+        _count(self.by_kind, row.kind)
+        if row.kind is Kind.STATE:
+            self.states += 1
+            self.bytes += row.size + row.companion_bytes
+            _count(self.by_restore, row.restore)
+            if row.sealed:
+                _count(self.by_seal, row.sealed)
+        if row.listed:
+            _count(self.by_worst, row.worst or ("error" if row.problem else "sound"))
+
+
+def _count(numbers: dict[str, int], what: str) -> None:
+    numbers[what] = numbers.get(what, 0) + 1
+
+
+class Ledger:
+    """The rows of a scan, for what can be said only at its end."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._n = 0
+
+    def note(self, row: Row) -> None:
+        """Remember what tells whether another state is like this one."""
+        self._n += 1
+        if row.kind is not Kind.STATE:
+            return
+        values = (self._n, _text(row.path), row.size, row.n_tokens, row.tokens, row.contents)
+        self._database.execute("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", values)
+        if not row.tokens:
+            return
+        known = self._database.execute("INSERT OR IGNORE INTO list VALUES (?)", (row.tokens,))
+        if known.rowcount:  # of equal lists the first is enough
+            self._database.executemany(
+                "INSERT INTO prefix VALUES (?, ?, ?)",
+                [(n, digest - (1 << 63), self._n) for n, digest in row.prefixes],
+            )
+
+    def keep(self, row: Row, key: float | str | None) -> None:
+        """Keep a row for `ordered`."""
+        values = (key, self._n, pickle.dumps(row))
+        self._database.execute("INSERT INTO row VALUES (?, ?, ?)", values)
+
+    def ordered(self, *, descending: bool) -> Iterator[Row]:
+        """The rows by their keys, those without one last; of equal keys in the order of paths."""
+        order = "DESC" if descending else "ASC"
+        for (row,) in self._database.execute(
+            f"SELECT row FROM row ORDER BY key IS NULL, key {order}, id"
+        ):
+            yield pickle.loads(row)
+
+    def set_apart(self, row: Row) -> None:
+        """Keep a row that is listed at the end."""
+        self._database.execute("INSERT INTO apart VALUES (?, ?)", (row.kind, pickle.dumps(row)))
+
+    def apart(self) -> Iterator[Row]:
+        """The rows that were set apart, by kind."""
+        for (row,) in self._database.execute("SELECT row FROM apart ORDER BY kind, rowid"):
+            yield pickle.loads(row)
+
+    def groups(self) -> Iterator[Group]:
+        """States that are equal, that hold the same tokens, and that begin with the same ones."""
+        differing = (
+            "COUNT(*) > 1 AND COUNT(DISTINCT CASE contents WHEN '' THEN id ELSE contents END) > 1"
+        )
+        for shared, column, more in (
+            ("contents", "contents", "COUNT(*) > 1"),
+            ("tokens", "tokens", differing),
+        ):
+            found = self._database.execute(_EQUAL.format(column=column, more=more))
+            for _, members in groupby(found, key=lambda one: one[0]):
+                yield _group(shared, (one[1:] for one in members))
+        found = self._database.execute(_ALIKE)
+        for (n, _, all_), members in groupby(found, key=lambda one: one[:3]):
+            group = _group("prefix", (one[3:] for one in members))
+            yield Group("prefix", n, group.paths, group.n_files, all_ - group.n_files)
+
+
+def _group(shared: str, members: Iterator[tuple[bytes, int, int]]) -> Group:
+    paths, sizes, n_tokens, n = [], 0, 0, 0
+    for path, size, held in members:
+        if n < MOST_NAMES:
+            paths.append(path.decode(errors="surrogateescape"))
+        n_tokens, sizes = held, sizes + (size if n else 0)
+        n += 1
+    return Group(shared, n_tokens, tuple(paths), n, bytes=sizes)
+
+
+def _text(path: str) -> bytes:
+    """A path as its bytes: not all names are UTF-8."""
+    return path.encode(errors="surrogateescape")
+
+
+@contextmanager
+def ledger() -> Iterator[Ledger]:
+    """A ledger in a temporary file that nobody else sees."""
+    database = sqlite3.connect("", isolation_level=None)
+    try:
+        database.executescript(_TABLES)
+        database.execute("BEGIN")
+        yield Ledger(database)
+    finally:
+        database.close()

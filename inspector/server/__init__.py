@@ -1,0 +1,1 @@
+"""Servers: what they are told, what they accept, hold and reuse."""
