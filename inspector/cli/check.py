@@ -12,6 +12,7 @@ import typer
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, failed, show, unread
 from inspector.cli.prompts import token_ids
+from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
     from inspector.check import Check
@@ -24,21 +25,10 @@ _MOST_TOKENS = (1 << 31) - 1
 
 def check(
     files: list[Path] = typer.Argument(..., metavar="FILE", readable=False, help="Slot files."),
-    command: str | None = typer.Option(
-        None,
-        "--for",
-        metavar="COMMAND",
-        help='The server that will load it, as in "llama-server -m M.gguf -c 8192 -np 4".',
-    ),
-    build: str | None = typer.Option(
-        None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
-    ),
-    model: Path | None = typer.Option(
-        None, metavar="GGUF", readable=False, help="Its model, in place of the one in --for."
-    ),
-    url: str | None = typer.Option(
-        None, metavar="URL", help="Ask the running server at this address what it is."
-    ),
+    command: ForOption = None,
+    build: BuildOption = None,
+    model: ModelOption = None,
+    url: UrlOption = None,
     timeout: float = typer.Option(
         5.0, min=0.1, max=600.0, metavar="SECONDS", help="How long to wait for it."
     ),

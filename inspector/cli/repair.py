@@ -12,6 +12,7 @@ import typer
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, show
 from inspector.cli.prompts import token_ids
+from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,21 +29,10 @@ def repair(
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="NEW", help="Where to write the copy."
     ),
-    command: str | None = typer.Option(
-        None,
-        "--for",
-        metavar="COMMAND",
-        help='The server that will load it, as in "llama-server -m M.gguf -c 8192 -np 4".',
-    ),
-    build: str | None = typer.Option(
-        None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
-    ),
-    model: Path | None = typer.Option(
-        None, metavar="GGUF", help="Its model, in place of the one in --for."
-    ),
-    url: str | None = typer.Option(
-        None, metavar="URL", help="Ask the running server at this address what it is."
-    ),
+    command: ForOption = None,
+    build: BuildOption = None,
+    model: ModelOption = None,
+    url: UrlOption = None,
     dry_run: bool = typer.Option(False, "--dry-run", help="Only explain what would be done."),
     only: list[str] = typer.Option(
         [],

@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from inspector.cli.exits import CRASH, FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.cli.output import complain, document, show, width
+from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
     from inspector.cli.bar import Bar
@@ -45,21 +46,10 @@ _JSON_LINES = ("--json", "lines")
 
 def scan(
     paths: list[str] = typer.Argument(..., metavar="PATH", help="Folders, files, addresses."),
-    command: str | None = typer.Option(
-        None,
-        "--for",
-        metavar="COMMAND",
-        help='The server that will load them, as in "llama-server -m M.gguf -c 8192 -np 4".',
-    ),
-    build: str | None = typer.Option(
-        None, metavar="BUILD", help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …"
-    ),
-    model: Path | None = typer.Option(
-        None, metavar="GGUF", help="Its model, in place of the one in --for."
-    ),
-    url: str | None = typer.Option(
-        None, metavar="URL", help="Ask the running server at this address what it is."
-    ),
+    command: ForOption = None,
+    build: BuildOption = None,
+    model: ModelOption = None,
+    url: UrlOption = None,
     filter_: list[str] = typer.Option(
         [],
         "--filter",
