@@ -60,7 +60,7 @@ register(
         "The server reads another version",
         _KEPT,
         _EXACT,
-        "use a build that reads this version, or restamp the file where the layouts are equal",
+        "write a copy for this server with slotscope repair, or use a build that reads the version",
         _CONTEXT,
     ),
     _code(
@@ -78,7 +78,8 @@ register(
         "The slot has no room for so many tokens",
         _LOST,
         _LOSSY,
-        "start the server with a larger context, or fewer slots",
+        "start the server with a larger context or fewer slots, or cut a copy with "
+        "slotscope repair --at N",
         _SERVER,
     ),
     _code(
@@ -96,7 +97,7 @@ register(
         "The server takes the packed tokens for token ids",
         "the restore succeeds, and no prompt matches it: nothing is reused",
         _EXACT,
-        "use a build from b10388 on, or write the tokens as a plain list",
+        "use a build from b10388 on, or a copy of slotscope repair, whose tokens are a plain list",
         _SERVER,
     ),
     _code(
@@ -123,7 +124,8 @@ register(
         "The cache of the server is divided otherwise",
         _KEPT,
         _EXACT,
-        "start the server with the same --parallel and --kv-unified as the one that saved",
+        "start the server with the same --parallel and --kv-unified as the one that saved, or let "
+        "slotscope repair write a copy for this one",
         _KV,
     ),
     _code(
@@ -132,7 +134,7 @@ register(
         "Cells are not as this build writes them",
         _LOST,
         _EXACT,
-        "use a build of the interval in which the file was written",
+        "use a build of the interval in which the file was written, or a copy of slotscope repair",
         _KV,
     ),
     _code(
@@ -168,7 +170,8 @@ register(
         "Values are stored the other way round",
         _LOST,
         _EXACT,
-        "start the server with the same --flash-attn as the one that saved",
+        "start the server with the same --flash-attn as the one that saved, or let "
+        "slotscope repair write a copy for this one",
         _KV,
     ),
     _code(
@@ -177,7 +180,8 @@ register(
         "Keys or values are rotated otherwise",
         _LOST,
         _LOSSY,
-        "use the same cache types and LLAMA_ATTN_ROT_DISABLE as the server that saved",
+        "use the same cache types and LLAMA_ATTN_ROT_DISABLE as the server that saved, or let "
+        "slotscope repair write a copy for this one",
         _KV,
     ),
     _code(
@@ -186,7 +190,8 @@ register(
         "The cache of the server has another type",
         _LOST,
         _LOSSY,
-        "start the server with the same --cache-type-k and --cache-type-v as the one that saved",
+        "start the server with the same --cache-type-k and --cache-type-v as the one that saved, "
+        "or let slotscope repair write a copy in the types of this one",
         _KV,
     ),
     _code(
@@ -258,7 +263,7 @@ register(
         "The numbers were laid out otherwise when the file was written",
         "the restore succeeds, and answers turn to garbage",
         _EXACT,
-        "use a build of the interval in which the file was written",
+        "use a build of the interval in which the file was written, or a copy of slotscope repair",
         "llama.cpp b7812 (MLA keys), b8157 to b8390 (delta nets), measured",
     ),
     _code(
@@ -267,7 +272,7 @@ register(
         "Without a checkpoint list that it takes, this server dies while it restores",
         "the process aborts, and with it every other slot",
         _EXACT,
-        "put a list of checkpoints beside the file, or use a build without this fault",
+        "write a copy with checkpoints with slotscope repair, or use a build without this fault",
         "TheTom/llama-cpp-turboquant cff2ea367, issue #304",
     ),
     _code(
@@ -312,7 +317,7 @@ register(
         "The server does not read this file",
         "its checkpoints are as good as absent",
         _NONE,
-        "another server reads it: slotscope inspect names its writer",
+        "another server reads it, the writer that inspect names; slotscope repair converts it",
         "tools/server of each build; see inspector.server.servers",
     ),
 )
