@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from formats.spans import RowShape
 from inspector.source import Source
-from inspector.span import Span
+from inspector.span import Span, gaps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,9 +108,9 @@ class Rows:
 
     def row_span(self, index: int) -> Span:
         """The bytes of one row."""
-        if self._shape.starts is not None:
-            starts = (*self._shape.starts, self.span.stop)
-            return Span(starts[index], starts[index + 1])
+        if (starts := self._shape.starts) is not None:
+            last = index + 1 == len(starts)
+            return Span(starts[index], self.span.stop if last else starts[index + 1])
         stride = len(self.span) // max(1, len(self))
         return Span(self.span.start + index * stride, self.span.start + (index + 1) * stride)
 
@@ -211,11 +211,34 @@ def find(root: Node, path: str) -> Node | None:
         return None
     if int(index) >= len(rows):
         return None
-    row = rows.table[int(index)]
-    fields = tuple(
-        Node(label, Kind.FIELD, rows.field_span(int(index), label), row[label].item())
-        for label, _ in rows.fields
-    )
-    if not name:
-        return Node(f"[{index}]", Kind.RECORD, rows.row_span(int(index)), children=fields)
-    return next((node for node in fields if node.name == name.lstrip(".")), None)
+    found = row(rows, int(index))
+    return found.get(name.lstrip(".")) if name else found
+
+
+def row(rows: Rows, index: int) -> Node:
+    """One row of a table; without fields if the file shrank meanwhile."""
+    span, fields = rows.row_span(index), []
+    if index < len(rows.table):
+        for label, _ in rows.fields:
+            value = rows.table[index][label].item()
+            fields.append(Node(label, Kind.FIELD, rows.field_span(index, label), value))
+    if fields and fields[-1].span.stop < span.stop:  # of a row of unequal length
+        rest = Span(fields[-1].span.stop, span.stop)
+        fields.append(Node("items", Kind.PAYLOAD, rest, Absent.NOT_READ))
+    return Node(f"[{index}]", Kind.RECORD, span, children=tuple(fields))
+
+
+def row_at(rows: Rows, offset: int) -> int:
+    """The index of the row that holds a byte."""
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if rows.row_span(middle).start <= offset else (low, middle)
+    return low
+
+
+def covering(root: Node, whole: Span) -> Node:
+    """The tree of a state inside a container, with the container's bytes around it."""
+    around = [Node("gap", Kind.GAP, gap, Absent.NOT_READ) for gap in gaps([root.span], whole)]
+    children = sorted((*root.children, *around), key=lambda node: node.span)
+    return replace(root, span=whole, children=tuple(children)) if around else root

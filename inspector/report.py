@@ -19,6 +19,7 @@ from inspector.checks.reuse import check_reuse
 from inspector.checks.subject import Subject
 from inspector.findings import Finding
 from inspector.identify import Identification, Verdict, identify
+from inspector.node import Absent, Kind, Node, covering
 from inspector.sections import Section, sections
 from inspector.source import Source, opened
 from inspector.span import Span
@@ -76,6 +77,15 @@ class Report:
     def size(self) -> int:
         """Bytes."""
         return self.bundle.subject.size
+
+    @property
+    def tree(self) -> Node:
+        """What every byte of the file is; one gap if nothing explains it."""
+        whole = Span(0, self.size)
+        reading = self.identification.reading
+        if reading is None:
+            return Node("", Kind.GAP, whole, Absent.NOT_READ)
+        return covering(reading.decoding.root, whole)
 
 
 @contextmanager

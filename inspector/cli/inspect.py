@@ -162,18 +162,12 @@ def _parts(
     show_tokens: bool,
 ) -> Iterator[RenderableType]:
     """The parts of a file that were asked for, as a tree or as bytes."""
-    from inspector.node import Absent, Kind, Node
     from inspector.render.hexdump import hex_page
-    from inspector.render.nodes import holds_tokens, node_page
+    from inspector.render.nodes import node_page, private_gaps
     from inspector.source import opened
     from inspector.span import Span
 
-    whole = Span(0, report.size)
-    reading, unread = report.identification.reading, set()
-    root = Node("", Kind.GAP, whole, Absent.NOT_READ)
-    if reading is not None:
-        root = _covering(reading.decoding.root, whole)
-        unread = {stop.offset for stop in reading.decoding.stops if holds_tokens(stop.path)}
+    whole, root = Span(0, report.size), report.tree
     if path is not None or hex_ is None:
         node = _found(root, path or "")
         yield from node_page(path or "", node, depth or _DEPTH, show_tokens=show_tokens)
@@ -185,20 +179,14 @@ def _parts(
     with opened(file) as source:
         shown = window or node.span
         yield from hex_page(
-            source, at, node, shown, width(), show_tokens=show_tokens, unread=unread
+            source,
+            at,
+            node,
+            shown,
+            width(),
+            show_tokens=show_tokens,
+            private=private_gaps(report),
         )
-
-
-def _covering(root: Node, whole: Span) -> Node:
-    """The tree of a state inside a container, with the container's bytes around it."""
-    from dataclasses import replace
-
-    from inspector.node import Absent, Kind, Node
-    from inspector.span import gaps
-
-    around = [Node("gap", Kind.GAP, gap, Absent.NOT_READ) for gap in gaps([root.span], whole)]
-    children = sorted((*root.children, *around), key=lambda node: node.span)
-    return replace(root, span=whole, children=tuple(children)) if around else root
 
 
 def _found(root: Node, path: str) -> Node:

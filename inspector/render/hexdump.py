@@ -8,8 +8,9 @@ from itertools import groupby, islice
 
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from inspector.node import Kind, Node, Rows, join
+from inspector.node import Kind, Node, Rows, join, row_at
 from inspector.render.nodes import HIDDEN, holds_tokens, value_of
 from inspector.render.page import QUIET, STRONG, counted, text
 from inspector.source import Source
@@ -25,7 +26,7 @@ _SIXTEEN_FROM = 110
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
     """Bytes that are shown beside each other, or a remark if there are none.
 
     Attributes:
@@ -49,7 +50,7 @@ def hex_page(
     width: int,
     *,
     show_tokens: bool,
-    unread: Container[int] = (),
+    private: Container[int] = (),
 ) -> Iterator[RenderableType]:
     """The bytes of a node, or those of a window that lie in it.
 
@@ -60,9 +61,9 @@ def hex_page(
         window: bytes; all of the node's own, or fewer, which are then shown to the last.
         width: columns of the terminal.
         show_tokens: whether token ids may be shown.
-        unread: where gaps begin that parsing left in a token list.
+        private: where gaps begin that may hold token ids.
     """
-    dump = _Dump(window, 16 if width >= _SIXTEEN_FROM else 8, show_tokens, unread)
+    dump = Dump(window, 16 if width >= _SIXTEEN_FROM else 8, show_tokens, private)
     whole = _AMONG_OTHERS if node.children else _ALONE
     most = whole if window == node.span else MOST_BYTES
     lines = dump.lines(path, node, most)
@@ -75,32 +76,42 @@ def hex_page(
             table.add_column(width=size, no_wrap=True)
         table.add_column(overflow="fold")
         for line in group:
-            table.add_row(*_cells(source, line))
+            table.add_row(*cells(source, line))
         yield table
     if (after := next(lines, None)) is not None:
         yield text((f"… from 0x{after.span.start:x} on not shown: ask for a smaller part", QUIET))
 
 
-def _cells(source: Source, line: _Line) -> tuple[RenderableType, ...]:
+def cells(source: Source, line: Line) -> tuple[Text, Text, Text, Text]:
+    """Offset, bytes, letters and note of a line."""
     if not len(line.span):
-        return "", "", "", text((line.note, QUIET))
+        return Text(), Text(), Text(), text((line.note, QUIET))
     data = source.read_at(line.span.start, len(line.span))
     if line.hidden:
         digits, letters = " ".join([".."] * len(data)), ""
     else:
         digits = data.hex(" ")
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
-    return text((f"0x{line.span.start:x}", QUIET)), digits, text(letters), text(line.note)
+    return text((f"0x{line.span.start:x}", QUIET)), text(digits), text(letters), text(line.note)
 
 
 @dataclass(frozen=True, slots=True)
-class _Dump:
+class Dump:
+    """The bytes of a window, line by line; a line shows one field, or a part of something long.
+
+    Attributes:
+        window: the bytes.
+        per_line: bytes of a line.
+        show_tokens: whether token ids may be shown.
+        private: where gaps begin that may hold token ids.
+    """
+
     window: Span
     per_line: int
     show_tokens: bool
-    unread: Container[int]
+    private: Container[int]
 
-    def lines(self, path: str, node: Node, most: int, parent: str = "") -> Iterator[_Line]:
+    def lines(self, path: str, node: Node, most: int, parent: str = "") -> Iterator[Line]:
         """The lines of one node and all that is below it.
 
         Args:
@@ -123,13 +134,13 @@ class _Dump:
         start, stop = max(span.start, self.window.start), min(span.stop, self.window.stop)
         return Span(start, stop) if start < stop else None
 
-    def _bulk(self, path: str, node: Node, most: int, parent: str) -> Iterator[_Line]:
+    def _bulk(self, path: str, node: Node, most: int, parent: str) -> Iterator[Line]:
         """One stretch of bytes under one note, the first of them if there are many."""
         seen = self._seen(node.span)
         if seen is None:
             return
-        cut_off = node.kind is Kind.GAP and node.span.start in self.unread
-        hidden = not self.show_tokens and (cut_off or holds_tokens(path))
+        private = node.kind is Kind.GAP and node.span.start in self.private
+        hidden = not self.show_tokens and (private or holds_tokens(path))
         if node.kind is Kind.FIELD:
             note = f"{node.name} = {value_of(path, node, show_tokens=self.show_tokens)}"
         else:
@@ -137,14 +148,14 @@ class _Dump:
         end = min(seen.stop, seen.start + most)
         for start in range(seen.start, end, self.per_line):
             stop = min(start + self.per_line, end)
-            yield _Line(parent, Span(start, stop), note if start == seen.start else "", hidden)
+            yield Line(parent, Span(start, stop), note if start == seen.start else "", hidden)
         if end < seen.stop:
             yield self._more(parent, end, seen.stop)
 
-    def _more(self, parent: str, start: int, stop: int) -> _Line:
-        return _Line(parent, Span(start, start), f"… {counted(stop - start, 'more byte')}")
+    def _more(self, parent: str, start: int, stop: int) -> Line:
+        return Line(parent, Span(start, start), f"… {counted(stop - start, 'more byte')}")
 
-    def _table(self, path: str, node: Node, rows: Rows, most: int) -> Iterator[_Line]:
+    def _table(self, path: str, node: Node, rows: Rows, most: int) -> Iterator[Line]:
         """Row by row and field by field; a list of numbers, a line at a time."""
         seen = self._seen(node.span)
         if seen is None or not len(rows):
@@ -155,8 +166,8 @@ class _Dump:
         if names == ["value"]:
             yield from self._numbers(path, rows, Span(seen.start, end))
             start = end
-        index = _row_at(rows, seen.start)
-        while start < end and index < len(rows):
+        index = row_at(rows, seen.start)
+        while start < end and index < len(rows.table):
             span = rows.row_span(index)
             at = join(path, f"[{index}]")
             start = span.start
@@ -167,7 +178,7 @@ class _Dump:
                 where = join(at, name)
                 hide = holds_tokens(where) and not self.show_tokens
                 value = HIDDEN if hide else rows.table[index][name].item()
-                yield _Line(at, part, f"{name} = {value}", hide)
+                yield Line(at, part, f"{name} = {value}", hide)
                 start = part.stop
             if start < span.stop and len(rows.fields):  # the items of a row of unequal length
                 items = Node("items", Kind.PAYLOAD, Span(start, span.stop))
@@ -176,7 +187,7 @@ class _Dump:
         if start < seen.stop:
             yield self._more(path, start, seen.stop)
 
-    def _numbers(self, path: str, rows: Rows, span: Span) -> Iterator[_Line]:
+    def _numbers(self, path: str, rows: Rows, span: Span) -> Iterator[Line]:
         size = len(rows.row_span(0))
         hide = holds_tokens(path) and not self.show_tokens
         for start in range(span.start, span.stop, self.per_line):
@@ -185,13 +196,4 @@ class _Dump:
             last = (part.stop - 1 - rows.span.start) // size
             label = f"[{first}]" if first == last else f"[{first}..{last}]"
             values = HIDDEN if hide else ", ".join(map(str, rows.table["value"][first : last + 1]))
-            yield _Line(path, part, f"{label} = {values}", hide)
-
-
-def _row_at(rows: Rows, offset: int) -> int:
-    """The index of the row that holds a byte."""
-    low, high = 0, len(rows)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if rows.row_span(middle).start <= offset else (low, middle)
-    return low
+            yield Line(path, part, f"{label} = {values}", hide)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from inspector.node import Kind, Node, Rows, join, walk
 from inspector.render.page import QUIET, STRONG, columns, counted, shortened, text
+
+if TYPE_CHECKING:
+    from inspector.report import Report
 
 HIDDEN = "not shown"
 """In place of a token id."""
@@ -27,6 +31,16 @@ _LARGE = 1 << 24
 def holds_tokens(path: str) -> bool:
     """Whether the bytes at a path are token ids: a list, an item of one, or the field of a cell."""
     return path.removesuffix(".value").rpartition(".")[2].partition("[")[0] in _TOKENS
+
+
+def private_gaps(report: Report) -> frozenset[int]:
+    """Where gaps begin that may hold token ids: the rest of a list, and a container of some."""
+    reading = report.identification.reading
+    stops = () if reading is None else reading.decoding.stops
+    found = {stop.offset for stop in stops if holds_tokens(stop.path)}
+    if report.container is not None and report.container.tokens is not None:
+        found |= {node.span.start for _, node in walk(report.tree) if node.kind is Kind.GAP}
+    return frozenset(found)
 
 
 def node_page(path: str, node: Node, depth: int, *, show_tokens: bool) -> Iterator[RenderableType]:
