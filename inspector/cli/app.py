@@ -5,13 +5,16 @@ from __future__ import annotations
 import typer
 
 from inspector.cli.anonymize import anonymize
+from inspector.cli.browse import browse
 from inspector.cli.check import check
+from inspector.cli.diff import diff
 from inspector.cli.explain import explain
 from inspector.cli.fuzz import fuzz
 from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
 from inspector.cli.repair import repair
+from inspector.cli.report import report
 from inspector.cli.scan import ScanCommand, scan
 from inspector.cli.seal import seal
 from inspector.cli.tokens import tokens
@@ -46,8 +49,11 @@ def _root(
 
 
 app.command(cls=InspectCommand)(inspect)
+app.command()(browse)
 app.command()(check)
+app.command()(diff)
 app.command(cls=ScanCommand)(scan)
+app.command()(report)
 app.command()(seal)
 app.command()(repair)
 app.command()(tokens)

@@ -64,7 +64,7 @@ def page(report: Report, name: str, width: int, *, show_tokens: bool) -> Iterato
         width: columns of the terminal.
         show_tokens: whether token ids may be shown.
     """
-    yield from _identity(report, name, width)
+    yield from identity(report, name, width)
     root = report.identification.root
     if root is not None and root.children and report.container is None:
         yield Text()
@@ -86,7 +86,7 @@ def page(report: Report, name: str, width: int, *, show_tokens: bool) -> Iterato
             yield from shown
 
 
-def _identity(report: Report, name: str, width: int) -> Iterator[RenderableType]:
+def identity(report: Report, name: str, width: int) -> Iterator[RenderableType]:
     """What it is, when it can have been written, how sure that is and how well it is."""
     identification = report.identification
     verdict, reading, builds = identification.verdict, identification.reading, identification.builds
@@ -111,10 +111,11 @@ def _identity(report: Report, name: str, width: int) -> Iterator[RenderableType]
     yield text(" · ".join([*details, counted(report.size, "byte")]))
     others = [other.layout.id for other in identification.competing]
     words = f"{verdict}: could be {', '.join(others)} as well" if others else str(verdict)
-    yield text((words, STYLES[verdict]), " · ", *_tally(report.findings))
+    yield text((words, STYLES[verdict]), " · ", *tally(report.findings))
 
 
-def _tally(findings: Sequence[Finding]) -> Iterator[str | tuple[str, str]]:
+def tally(findings: Sequence[Finding]) -> Iterator[str | tuple[str, str]]:
+    """How many there are of each severity, in words."""
     numbers = dict.fromkeys(Severity, 0)
     for finding in findings:
         numbers[finding.severity] += 1
@@ -358,7 +359,7 @@ def _norms(report: Report) -> Iterator[RenderableType]:
     for section in report.sections:
         for block in section.blocks:
             if block.path in rms:
-                rows.setdefault(_row(section, block), []).append(rms[block.path])
+                rows.setdefault(row_name(section, block), []).append(rms[block.path])
     room = max(map(len, rows)) + 2
     yield text(("norms by layer, to the largest of each row", QUIET))
     for label, norms in rows.items():
@@ -371,7 +372,7 @@ def _norms(report: Report) -> Iterator[RenderableType]:
             yield text((head.ljust(room), STRONG), line, (scale, QUIET))
 
 
-def _row(section: Section, block: Block) -> str:
+def row_name(section: Section, block: Block) -> str:
     """What the bars of a kind of block are called: `attn K`, of several streams `attn 1 K`."""
     if section.kind == "dsv4":
         return f"{section.path} {block.path.rpartition('.')[2]}"

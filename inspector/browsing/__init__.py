@@ -1,0 +1,1 @@
+"""A file on the screen, to look around in: tree, bytes, findings. Needs textual."""

@@ -1,0 +1,418 @@
+"""The screen of `slotscope browse`: the tree on the left, bytes on the right, findings below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.timer import Timer
+from textual.widgets import Footer, Input, OptionList, Static, Tree
+from textual.widgets.option_list import Option
+from textual.widgets.tree import TreeNode
+
+from inspector.browsing.bytes_view import BytesView
+from inspector.browsing.documentation import Documentation
+from inspector.browsing.parts import Part, matches, part_of, way_at, way_to
+from inspector.findings import Finding, Severity
+from inspector.node import Kind
+from inspector.render.as_text import findings_part, identity, tally
+from inspector.render.nodes import value_of
+from inspector.render.page import QUIET, STRONG, STYLES, counted, labelled, text
+from inspector.report import Report
+
+_NARROW = 70
+"""Columns below which the bytes stand under the tree."""
+_LOW = 18
+"""Lines below which what is known of a part gives way to its bytes."""
+
+_SAID = 4.0
+"""Seconds for which a remark stands."""
+
+_KEYS = (
+    ("up down", "the part above or below; its bytes follow"),
+    ("right left", "open it, close it"),
+    ("enter", "in the tree: open or close"),
+    ("", "in the bytes: go to the part of the first line"),
+    ("", "in the findings: to the tree"),
+    ("tab", "tree, bytes, what is known: each can be scrolled"),
+    ("f", "the findings, the worst first"),
+    ("/", "search a path, a field or a text, such as k_size_row"),
+    ("", "or a row of a table, such as cells[12].pos"),
+    ("n N", "the next match, the one before"),
+    ("g", "go to an offset, such as 4096 or 0x1000"),
+    ("escape", "close what is open below"),
+    ("q", "quit"),
+)
+
+
+class _Help(ModalScreen[None]):
+    def compose(self) -> ComposeResult:
+        """The keys."""
+        keys = labelled()
+        for key, does in _KEYS:
+            keys.add_row(key, does)
+        yield Static(keys, id="help")
+
+    def on_key(self, event: events.Key) -> None:
+        """Go away."""
+        event.stop()
+        self.dismiss()
+
+    def on_click(self) -> None:
+        """Go away."""
+        self.dismiss()
+
+
+class _PartTree(Tree[Part]):
+    """The parts of a file; the items of a part are made when it is opened."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,l", "open", show=False),
+        Binding("left,h", "close", show=False),
+        Binding("k", "cursor_up", show=False),
+        Binding("j", "cursor_down", show=False),
+    ]
+    guide_depth = 2
+    show_guides = False
+
+    def __init__(
+        self, name: str, root: Part, severities: dict[str, Severity], *, show_tokens: bool
+    ) -> None:
+        super().__init__(text(name), root)
+        self._show_tokens = show_tokens
+        self._severities = severities
+        self.root.expand()
+
+    def fill(self, node: TreeNode[Part]) -> None:
+        """Make the items of a part, if nobody did."""
+        if node.children or node.data is None:
+            return
+        for part in node.data.parts():
+            node.add(self._label(part), part, allow_expand=bool(part.items))
+
+    def _label(self, part: Part) -> Text:
+        """The name, in the colour of the worst finding inside; its value, or how many items."""
+        severity = None if part.paged else self._severities.get(part.path)
+        style = STYLES[severity] if severity is not None else ""
+        style = STYLES["damaged"] if part.node.kind is Kind.GAP else style
+        note = ""
+        if part.node.kind is Kind.FIELD:
+            note = value_of(part.path, part.node, show_tokens=self._show_tokens)
+        elif part.node.kind is not Kind.RECORD and part.items and not part.paged:
+            note = f"{len(part.items):,}"
+        return text((part.name, style), (f" {note}", QUIET))
+
+    def reveal(self, way: list[Part]) -> None:
+        """Open all above the last part, and go to it, without a message that it is highlighted."""
+        node = self.root
+        for part in way[1:]:
+            self.fill(node)
+            node.expand()
+            found = next((child for child in node.children if child.data == part), None)
+            if found is None:
+                break
+            node = found
+        self.get_node_at_line(0)  # lays the lines out, which the cursor needs
+        with self.prevent(Tree.NodeHighlighted):
+            self.move_cursor(node)
+
+    def action_open(self) -> None:
+        """Open the part, or go to the first in it."""
+        node = self.cursor_node
+        if node is not None and node.allow_expand and not node.is_expanded:
+            node.expand()
+        elif node is not None and node.children:
+            self.action_cursor_down()
+
+    def action_close(self) -> None:
+        """Close the part, or go to what has it."""
+        node = self.cursor_node
+        if node is not None and node.is_expanded and node is not self.root:
+            node.collapse()
+        else:
+            self.action_cursor_parent()
+
+
+class Browser(App[None]):
+    """One file.
+
+    Args:
+        report: of the file, which is open.
+        show_tokens: whether token ids may be shown.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "findings", "Findings"),
+        Binding("slash", "prompt('/')", "Search"),
+        Binding("n", "match(1)", "Next"),
+        Binding("N", "match(-1)", "Previous", show=False),
+        Binding("g", "prompt('g')", "Go to"),
+        Binding("question_mark", "help", "Help"),
+        Binding("q", "quit", "Quit"),
+        Binding("escape", "close", show=False),
+    ]
+    CSS = """
+    #title { height: 1; text-style: reverse; }
+    #main { height: 1fr; }
+    _PartTree { width: 34%; max-width: 48; border-right: solid ansi_bright_black;
+                scrollbar-size-horizontal: 0; }
+    .tree--cursor, .option-list--option-highlighted {
+        text-style: reverse; color: ansi_default; background: ansi_default; }
+    #right { width: 1fr; padding-left: 1; }
+    BytesView { height: 1fr; }
+    #known { height: auto; max-height: 40%; border-top: solid ansi_bright_black; }
+    #findings { height: auto; max-height: 40%; border: none; display: none;
+                border-top: solid ansi_bright_black; }
+    #prompt { height: 1; border: none; padding: 0; display: none; }
+    #help { width: auto; max-width: 90%; height: auto; border: round ansi_bright_black;
+            padding: 0 1; }
+    _Help { align: center middle; }
+    .-narrow #main { layout: vertical; }
+    .-narrow _PartTree { width: 100%; max-width: 100%; height: 45%; border-right: none;
+                         border-bottom: solid ansi_bright_black; }
+    .-low #known { display: none; }
+    """
+
+    def __init__(self, report: Report, *, show_tokens: bool) -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_NARROW, "-wide")]
+        self.VERTICAL_BREAKPOINTS = [(0, "-low"), (_LOW, "-high")]
+        self._report = report
+        self._show_tokens = show_tokens
+        self._root = part_of("", report.tree)
+        self._documentation = Documentation(report)
+        self._found: list[tuple[str, int]] = []
+        self._at = -1
+        self._asked = ""
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """All that is on the screen."""
+        yield Static(self._title(), markup=False, id="title")
+        with Horizontal(id="main"):
+            yield _PartTree(
+                self._report.name, self._root, self._severities(), show_tokens=self._show_tokens
+            )
+            with Vertical(id="right"):
+                yield BytesView(self._report, self._root, show_tokens=self._show_tokens)
+                with VerticalScroll(id="known"):
+                    yield Static(markup=False)
+        options = [Option(_line(finding)) for finding in self._report.findings]
+        yield OptionList(*options, markup=False, id="findings")
+        yield Input(id="prompt", select_on_focus=False)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin with the whole file."""
+        self._tree.focus()
+
+    @property
+    def _tree(self) -> _PartTree:
+        return self.query_one(_PartTree)
+
+    @property
+    def _bytes(self) -> BytesView:
+        return self.query_one(BytesView)
+
+    def _fatal_error(self) -> None:
+        """Leave a bug of ours to the command: the traceback of textual would show token ids."""
+        self._close_messages_no_wait()
+
+    @property
+    def bug(self) -> Exception | None:
+        """What ended it, if it was not the user."""
+        return self._exception
+
+    def _say(self, words: str) -> None:
+        """Say something in front of the title, for a while."""
+        title = self.query_one("#title", Static)
+        title.update(text(f" {words} ·").append_text(self._title()))
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(_SAID, lambda: title.update(self._title()))
+
+    def _title(self) -> Text:
+        verdict = self._report.identification.verdict
+        reading = self._report.identification.reading
+        layout = f" · {reading.layout.id}" if reading is not None else ""
+        tallied = text(*tally(self._report.findings))
+        return text(f" {self._report.name}{layout} · {verdict} · ").append(tallied.plain)
+
+    def _severities(self) -> dict[str, Severity]:
+        """The worst severity in every part that has a finding."""
+        found: dict[str, Severity] = {}
+        for finding in reversed(self._report.findings):
+            if not finding.carrier:
+                above = way_to(self._root, finding.path, finding.span.start)
+                for part in (*above, *self._way(finding)):
+                    found[part.path] = finding.severity
+        return found
+
+    def _way(self, finding: Finding) -> list[Part]:
+        way = way_to(self._root, finding.path, finding.span.start)
+        return way if way[-1].path == finding.path else way_at(self._root, finding.span.start)
+
+    @on(Tree.NodeExpanded)
+    def _fill(self, event: Tree.NodeExpanded[Part]) -> None:
+        self._tree.fill(event.node)
+
+    @on(Tree.NodeHighlighted)
+    def _choose(self, event: Tree.NodeHighlighted[Part]) -> None:
+        if (part := event.node.data) is not None:
+            self._show(part)
+
+    def _show(self, part: Part) -> None:
+        """Show the bytes of a part, and what is known of it."""
+        self._bytes.choose(part.span)
+        self._tell(self._known(part))
+
+    def _tell(self, parts: Iterator[RenderableType]) -> None:
+        known = self.query_one("#known", VerticalScroll)
+        known.query_one(Static).update(Group(*parts))
+        known.scroll_home(animate=False)
+
+    def _known(self, part: Part) -> Iterator[RenderableType]:
+        """What is known of a part."""
+        if not part.path and not part.paged:
+            yield from identity(self._report, self._report.name, self.size.width)
+            return
+        kind = "part of " if part.paged else ""
+        where = f"  {kind}{part.node.kind}, {part.span}, {counted(len(part.span), 'byte')}"
+        yield text((part.path + (part.name if part.paged else ""), STRONG), (where, QUIET))
+        value = value_of(part.path, part.node, show_tokens=self._show_tokens)
+        if value and not part.paged:
+            yield text(value)
+        if doc := self._documentation.of(part):
+            yield text(doc)
+        gap = part.node.kind is Kind.GAP
+        for finding in self._report.findings:
+            here = finding.path == part.path or (gap and finding.span.start in part.span)
+            if here and not finding.carrier:
+                yield text(
+                    (f"{finding.severity} {finding.code}", STYLES[finding.severity]),
+                    f": {finding.message}",
+                )
+        if source := self._documentation.source:
+            yield text((source, QUIET))
+
+    @on(BytesView.Chosen)
+    def _choose_byte(self, event: BytesView.Chosen) -> None:
+        self._go(event.offset)
+
+    def _go(self, offset: int) -> None:
+        """Go to the part that has a byte, and to the byte."""
+        self._reveal(way_at(self._root, offset))
+        self._bytes.action_scroll_to(offset)
+
+    def _reveal(self, way: list[Part]) -> None:
+        self._tree.reveal(way)
+        self._show(way[-1])
+
+    def action_findings(self) -> None:
+        """Show the findings, or hide them."""
+        found = self.query_one("#findings", OptionList)
+        if not self._report.findings:
+            self._say("no findings")
+        elif found.display:
+            self.action_close()
+        else:
+            found.display = True
+            found.focus()
+            found.highlighted = found.highlighted or 0
+            self._jump(self._report.findings[found.highlighted])
+
+    @on(OptionList.OptionHighlighted)
+    def _tell_finding(self, event: OptionList.OptionHighlighted) -> None:
+        if self.query_one("#findings").display:
+            self._jump(self._report.findings[event.option_index])
+
+    @on(OptionList.OptionSelected)
+    def _to_the_tree(self) -> None:
+        self._tree.focus()
+
+    def _jump(self, finding: Finding) -> None:
+        """Go to the part that has a finding, and say all of it."""
+        if not finding.carrier:
+            self._tree.reveal(self._way(finding))
+            self._bytes.choose(finding.span)
+        self._tell(findings_part((finding,)))
+
+    def action_prompt(self, key: str) -> None:
+        """Ask what to search, or where to go."""
+        self._asked = key
+        prompt = self.query_one("#prompt", Input)
+        prompt.value = ""
+        prompt.placeholder = "search" if key == "/" else "offset, such as 4096 or 0x1000"
+        prompt.display = True
+        prompt.focus()
+
+    @on(Input.Submitted)
+    def _answered(self, event: Input.Submitted) -> None:
+        self.action_close()
+        if not (words := event.value.strip()):
+            return
+        if self._asked == "/":
+            self._search(words)
+        else:
+            self._go_to(words)
+
+    def _search(self, words: str) -> None:
+        """Go to the first match, from here on."""
+        self._found = matches(self._root.node, words)
+        here = self._bytes.first
+        after = (i for i, (_, offset) in enumerate(self._found) if offset >= here)
+        self._at = next(after, 0) - 1
+        if self._found:
+            self.action_match(1)
+        else:
+            self._say(f"nothing found: {words}")
+
+    def action_match(self, step: int) -> None:
+        """Go to the next match, or to the one before."""
+        if not self._found:
+            self.action_prompt("/")
+            return
+        self._at = (self._at + step) % len(self._found)
+        path, offset = self._found[self._at]
+        self._reveal(way_to(self._root, path, offset))
+        self._say(f"{self._at + 1:,} of {len(self._found):,}")
+
+    def _go_to(self, words: str) -> None:
+        try:
+            offset = int(words, 0)
+        except ValueError:
+            self._say(f"no offset: {words}")
+            return
+        if 0 <= offset < self._report.size:
+            self._go(offset)
+        else:
+            self._say(f"the file ends at 0x{self._report.size:x}: {words}")
+
+    def action_close(self) -> None:
+        """Close the prompt and the findings."""
+        for closed in ("#prompt", "#findings"):
+            self.query_one(closed).display = False
+        self._tree.focus()
+
+    def action_help(self) -> None:
+        """Say what the keys do."""
+        self.push_screen(_Help())
+
+
+def _line(finding: Finding) -> Text:
+    where = ": ".join(part for part in (finding.carrier, finding.path) if part)
+    return text(
+        (finding.severity[:1].upper(), STYLES[finding.severity]),
+        f" {finding.code}  ",
+        (f"{where}  " if where else "", QUIET),
+        finding.message,
+    )
