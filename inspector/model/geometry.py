@@ -411,7 +411,9 @@ class _Model:
         """Layers that own keys and values."""
         architecture = self.keys.architecture
         keep_nextn = self.n_layer == 0 or (
-            not self.build.has("nextn-left-out") and architecture not in NEXTN_NEVER_CACHED
+            self.build.has("nextn-cached")
+            and not self.build.has("nextn-left-out")
+            and architecture not in NEXTN_NEVER_CACHED
         )
         layers = range(self.n_layer_all if keep_nextn else self.n_layer)
         if architecture in CACHED_LAYERS:

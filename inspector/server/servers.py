@@ -121,6 +121,8 @@ _TABLE = (
     Change("masked-cells-left-out", "only cells in the window are saved", 9473, "PR #23981"),
     Change("recurrent-n-layer", "n_layer of recurrent sections without next-token layers",
            9523, "PR #24060"),
+    Change("nextn-cached", "next-token layers are in the main cache",
+           9523, "PR #24060; b8672 and b9538 measured", ik=_ALWAYS),
     Change("dsv4-rows-trimmed", "compressed rows end at the last position", 10073, "PR #25325"),
     Change("full-indexer-layers", "only full indexers of glm-dsa have keys", 10243, "PR #26474"),
     Change("minimax-two-sections", "minimax-m3 has an indexer section", 10244, "PR #26338"),

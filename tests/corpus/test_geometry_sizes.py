@@ -294,6 +294,8 @@ def sections(tmp_path: Path, architecture: str, keys: dict[str, Any], build: str
 
 def test_builds_without_a_sample(tmp_path: Path) -> None:
     nextn = {"nextn_predict_layers": 1}
+    assert sections(tmp_path, "glm4moe", nextn, "b9522")[0][1] == 3
+    assert sections(tmp_path, "glm4moe", nextn, "b9523")[0][1] == 4
     assert sections(tmp_path, "glm4moe", nextn, "b10865")[0][1] == 4
     assert sections(tmp_path, "glm4moe", nextn, "b10909")[0][1] == 3
     mla = {

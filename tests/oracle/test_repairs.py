@@ -50,6 +50,29 @@ def word(path: str, by: int) -> Callable[[Whole], bytes]:
     return lambda whole: whole.changed(path, lambda n: n + by)
 
 
+def cut(whole: Whole) -> bytes:
+    """Without the last byte, which a full disk did not take."""
+    return whole.data[:-1]
+
+
+def zeros(whole: Whole) -> bytes:
+    """With the rest of a block behind it."""
+    return whole.data + bytes(64)
+
+
+def last_blob(change: Callable[[bytes], bytes]) -> Callable[[Whole], bytes]:
+    """The last checkpoint with another blob, and the length of that."""
+
+    def changed(whole: Whole) -> bytes:
+        record = f"appendix.records[{whole.last_record}]"
+        size, blob = (whole.nodes[f"{record}.{name}"].span for name in ("n_tgt", "data_tgt"))
+        new = change(whole.data[blob.start : blob.stop])
+        length = len(new).to_bytes(len(size), "little")
+        return whole.data[: size.start] + length + new + whole.data[blob.stop :]
+
+    return changed
+
+
 VERSIONS = [
     Case(Save("llama-gqa", 10809), 10566, "restamp", {"append": (REFUSED, 100)}),
     Case(Save("llama-gqa", 10566), 10809, "restamp", {"append": (REFUSED, 100)}),
@@ -141,6 +164,25 @@ AGES = [
     )
 ]
 """More of them are in `test_old_layouts`."""
+
+SESSIONS = [
+    Case(Stored(model, f"corpus/{name}.session.bin"), reads, steps, {"append": (REFUSED, n)}, ON)
+    for model, name, reads, steps, n in (
+        ("llama-gqa", "llama-gqa.b3889.lib-fa", 10229, "from-session relayout", 10),
+        ("llama-gqa", "llama-gqa.b5937.lib-plain", 10229, "from-session transpose-values", 10),
+    )
+]
+"""More of them are in `test_old_layouts`, and the other way round in `test_sessions`."""
+
+LAYERS = [
+    Case(Save("glm4moe-nextn", wrote), reads, steps, {"append": (REFUSED, 100)})
+    for wrote, reads, steps in (
+        (10809, 11063, "drop-layers"),
+        (10809, 11549, "drop-layers relayout"),
+        (10229, 11063, "drop-layers restamp"),
+        (10229, 11549, "drop-layers relayout"),
+    )
+]
 
 STREAMS = [
     Case(Save("llama-gqa", 10229, 100, FOUR, 2), 10229, "fit-streams", {"append": (REFUSED, 100)}),
@@ -306,6 +348,62 @@ CHECKPOINTS = [
     ),
 ]
 
+LISTS = [
+    *(
+        Case(Save(model, 11549, 300, BATCHES), 11549, steps, reused, BATCHES, damage=damage)
+        for steps, damage, ends in (
+            ("mend-list", word("appendix.version", 1), (0, 296)),
+            ("drop-checkpoints mend-list", cut, (0, 232)),
+            ("correct-word", word("appendix.magic", 32), (0, 296)),
+            ("correct-word", word("appendix.count", 1), (0, 296)),
+        )
+        for model, reused in (
+            *((name, {"identical": ends}) for name in ("lfm2", "mamba", "qwen35", "jamba")),
+            *((name, {"append": (0, ends[1] - 1)}) for name in ("gemma3-iswa", "gptoss")),
+        )
+    ),
+    *(
+        Case(
+            Save(model, 11549, 300, BATCHES),
+            11549,
+            "mend-list",
+            {"identical": (0, 296)},
+            BATCHES,
+            damage=last_blob(change),
+        )
+        for model in ("lfm2", "mamba", "qwen35", "jamba")
+        for change in (lambda blob: blob[8:], lambda blob: blob + b"behind")
+    ),
+    *(
+        Case(
+            Save(model, 11549, 300, BATCHES),
+            11549,
+            "mend-list",
+            {"identical": (0, 295)},
+            BATCHES,
+            damage=last_blob(lambda blob: blob + b"behind"),
+        )
+        for model in ("gemma3-iswa", "gptoss")
+    ),
+    *(
+        Case(
+            Save(model, 11549, 100, BARE),
+            11549,
+            "strip-trailing synthesize-tip",
+            {request: (0, 100 - windowed)},
+            BATCHES,
+            damage=zeros,
+        )
+        for model, request, windowed in (
+            ("gemma3-iswa", "append", 1),
+            ("gptoss", "append", 1),
+            ("lfm2", "append 100, then back", 0),
+            ("mamba", "append 100, then back", 0),
+            ("qwen35", "append 100, then back", 0),
+        )
+    ),
+]
+
 TIPS = [
     *(
         Case(
@@ -385,10 +483,13 @@ WORDS = [
 CASES: list[Case] = [
     *VERSIONS,
     *AGES,
+    *SESSIONS,
+    *LAYERS,
     *STREAMS,
     *VALUES,
     *ENDS,
     *CHECKPOINTS,
+    *LISTS,
     *TIPS,
     *ANCHORS,
     *WORDS,
