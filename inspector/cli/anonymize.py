@@ -24,7 +24,7 @@ def anonymize(
     which tokens and rows are equal.
     """
     from inspector.anonymize import anonymized
-    from inspector.repair.apply import File, NotWritten, write
+    from inspector.repair.apply import File, NotWritten, see_apart, write
     from inspector.repair.segments import Composed, Write
     from inspector.repair.state import Refused
     from inspector.source import Unreadable
@@ -33,7 +33,7 @@ def anonymize(
     try:
         made = anonymized(file)
         paths = [output.with_name(output.name + suffix) for suffix in made.files]
-        _see_apart(paths, made.originals)
+        see_apart(paths, made.originals)
         files = [
             File(path, Composed((Write(data, "anonymize"),), path.name), 0o644)
             for path, data in zip(paths, made.files.values(), strict=True)
@@ -51,13 +51,3 @@ def anonymize(
     except Unreadable as error:
         complain(f"{file}: {error}")
     raise typer.Exit(code)
-
-
-def _see_apart(paths: list[Path], originals: tuple[Path, ...]) -> None:
-    """See that no original would be replaced."""
-    from inspector.repair.apply import NotWritten
-
-    for path in paths:
-        for original in originals:
-            if path.exists() and path.samefile(original):
-                raise NotWritten(f"{path} is the same file as {original}: it is never written")

@@ -59,7 +59,7 @@ class ByteMap:
 
     def __init__(self, root: Node) -> None:
         self._span = root.span
-        self._parts = tuple(_parts(root.children, split=True))
+        self._parts = parts_of(root)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as the terminal, but not wider than an eye can follow."""
@@ -91,6 +91,11 @@ class ByteMap:
             if "".join(around).isspace() and at + len(label) < width:
                 line[at : at + len(label)] = label
         return Text("".join(line), QUIET, no_wrap=True)
+
+
+def parts_of(root: Node) -> tuple[Part, ...]:
+    """What a file is made of, in file order."""
+    return tuple(_parts(root.children, split=True))
 
 
 def _parts(nodes: Iterable[Node], *, split: bool) -> Iterator[Part]:

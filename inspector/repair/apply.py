@@ -99,6 +99,19 @@ def write(
     return tuple(p for p, old in zip(stale, before[len(files) :], strict=True) if old is not None)
 
 
+def see_apart(paths: Sequence[Path], originals: Sequence[Path]) -> None:
+    """See that no original would be replaced.
+
+    Raises:
+        NotWritten: if one would be.
+    """
+    for path in paths:
+        for original in originals:
+            with suppress(OSError):
+                if path.samefile(original):
+                    raise NotWritten(f"{path} is the same file as {original}: it is never written")
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
     """A folder in which no other repair gives names; where locks are not known, without one."""

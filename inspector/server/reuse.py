@@ -55,16 +55,17 @@ _NONE_FITS = ", and no checkpoint fits"
 _NONE = ", and there is no checkpoint"
 
 
-def predict(slot: Slot, target: Target, request: Request) -> Prediction:
+def predict(slot: Slot, target: Target, request: Request, *, remedies: bool = True) -> Prediction:
     """What a server does with a prompt.
 
     Args:
         slot: what it has in the slot.
         target: the server.
         request: the prompt.
+        remedies: whether to say what would make it reuse more.
     """
     found = _predicted(slot, target, request)
-    return replace(found, would_change=tuple(_remedies(slot, target, found)))
+    return replace(found, would_change=tuple(_remedies(slot, target, found))) if remedies else found
 
 
 def after(slot: Slot, target: Target, request: Request, n_predict: int) -> Slot | str:

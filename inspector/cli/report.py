@@ -1,0 +1,138 @@
+"""`slotscope report`: one page with drawings, of one file or of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.output import complain, document, unread
+from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
+
+if TYPE_CHECKING:
+    from inspector.overview import Overview
+    from inspector.server.target import Target
+
+
+def report(
+    files: list[Path] = typer.Argument(
+        ..., metavar="FILE", readable=False, help="States or sidecars; all files of a folder."
+    ),
+    output: Path = typer.Option(
+        ..., "-o", "--output", metavar="PAGE", help="Where to write the page, such as report.html."
+    ),
+    command: ForOption = None,
+    build: BuildOption = None,
+    model: ModelOption = None,
+    url: UrlOption = None,
+    deep: bool = typer.Option(False, "--deep", help="Read the stored numbers too."),
+    show_tokens: bool = typer.Option(
+        False, "--show-tokens", help="Show token ids. They are text: think before you send them."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace PAGE if it is there."),
+    fail_on: str = typer.Option(
+        "error",
+        metavar="SEVERITY",
+        help="Exit 1 from this severity on: error, warning, note or never. "
+        "A restore that is refused or kills the server exits 1 unless it is never.",
+    ),
+) -> None:
+    """Write one page about FILE: what is in it, what is wrong, what a server reuses of it.
+
+    The page needs no network and no script. It names files without their folders, and shows no
+    tokens unless it is told to.
+    """
+    from inspector.findings import Severity
+    from inspector.repair.apply import NotWritten
+    from inspector.server.target import BadTarget, target_of
+
+    if fail_on not in (*Severity, "never"):
+        raise typer.BadParameter(
+            f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on"
+        )
+    if not output.name or str(output) == "-":
+        raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
+    limit = Severity(fail_on).rank if fail_on != "never" else -1
+    paths = list(_files(files))
+    code = USAGE
+    try:
+        with target_of(command, build, model, url=url) as target:
+            code = _report(
+                paths, output, target, limit, deep=deep, show_tokens=show_tokens, force=force
+            )
+    except (BadTarget, NotWritten) as error:
+        complain(str(error))
+    raise typer.Exit(code)
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    """The files that were named, and those of the folders that were; companions go with states."""
+    from inspector.bundle import RECORD, belongs_to
+
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for below in sorted(path.rglob("*")):
+            role, owner = belongs_to(below)
+            beside = role is not None and owner is not None and owner.exists()
+            if below.is_file() and not beside and not below.name.endswith(RECORD):
+                yield below
+
+
+def _report(
+    paths: list[Path],
+    output: Path,
+    target: Target,
+    limit: int,
+    *,
+    deep: bool,
+    show_tokens: bool,
+    force: bool,
+) -> int:
+    """Look at all files and write the page; the exit code."""
+    from inspector.overview import overview
+    from inspector.render.html.page import Entry, entry
+    from inspector.render.html.page import document as page
+    from inspector.repair.apply import File, see_apart, write
+    from inspector.repair.segments import Composed, Write
+    from inspector.source import Unreadable
+
+    outcome, entries = SOUND, list[Entry]()
+    originals = [Path(target.model.source.name)] if target.model is not None else []
+    for path in paths:
+        try:
+            with overview(path, target, deep=deep) as found:
+                alone = len(paths) == 1
+                entries.append(entry(found, len(entries) + 1, alone=alone, show_tokens=show_tokens))
+                outcome = max(outcome, _code(found, limit))
+                originals += [path, *(Path(c.file.path) for c in found.report.bundle.companions)]
+        except Unreadable as error:
+            outcome = USAGE
+            complain(f"{path}: {unread(path, error)}")
+    if not entries:
+        complain("nothing is written: there is no file to report on")
+        return USAGE
+    see_apart([output], originals)
+    data = page(entries, alone=len(paths) == 1).encode("utf-8", "backslashreplace")
+    content = Composed((Write(data, "report"),), output.name)
+    write([File(output, content, 0o644)], (), lambda places: None, force=force)
+    document(f"{output}: {len(data):,} bytes, of {len(entries):,} file{'s' * (len(entries) > 1)}")
+    return outcome
+
+
+def _code(found: Overview, limit: int) -> int:
+    from inspector.findings import worst
+    from inspector.server.loader import Outcome
+
+    severity = worst(found.findings)
+    bad = severity is not None and severity.rank <= limit
+    lost = (
+        limit >= 0
+        and found.check is not None
+        and found.check.restore.outcome in (Outcome.REFUSES, Outcome.ABORTS)
+    )
+    return FINDINGS if bad or lost else SOUND
