@@ -100,8 +100,10 @@ def _family(own: Family, target: Target | None, options: Options) -> Family:
     if target is None:
         return own
     read = [family_of(carrier.format, carrier.version) for carrier in carriers(target.build)]
+    if not read:
+        raise Refused(f"{target.build.label} reads no checkpoint lists")
     beside = [family for family in read if family is not None and family.suffix]
-    if read and not beside and own.suffix:
+    if not beside and own.suffix:
         raise Refused(
             f"{target.build.label} reads checkpoints behind a state alone: repair the state, and "
             "its list goes along"

@@ -216,6 +216,8 @@ def _stored(section: Section, target: Target) -> SectionExpectation:
     k, v = (section.r, section.s) if recurrent else (section.k, section.v)
     count = max(1, len(section.streams))
     k, v = k[: len(k) // count], v[: len(v) // count]
+    if section.kind in ("attention", "swa") and not target.build.has("mla-without-values"):
+        v = v or k  # it stores values of every model, how wide ever
     words = next((body for body in _bodies(section)), section.node)
     capacity = target.n_parallel if recurrent else None
     if section.kind == "attention" and target.n_ctx_slot:

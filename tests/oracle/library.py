@@ -68,9 +68,7 @@ class Library:
         ids = (ctypes.c_int32 * len(tokens))(*tokens)
         batch = self.call("llama_batch_get_one", Batch, ids, len(tokens))
         assert self.call("llama_decode", ctypes.c_int32, self.context, batch) == 0
-        logits = self.call(
-            "llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), self.context, -1
-        )
+        logits = self.call("llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), self.context, -1)
         return max(range(FIRST_TOKEN, self.n_vocab), key=lambda token: logits[token])
 
 

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from inspector.repair.draft import Options
+from inspector.repair.plan import planned
+from inspector.repair.state import Refused
 from inspector.report import examined
+from inspector.server.target import target_of
 from tests.oracle.repairs import (
     DIES,
     NEW,
@@ -570,6 +574,30 @@ def test_what_cannot_be_is_refused(
     assert [(one["action"], why in one["why"]) for one in said["refused"]] == [(action, True)], said
     assert said["exit"] == 1
     assert said["after"]["restore"]["outcome"] == ("refuses" if action == "trim" else "accepts")
+
+
+HOPELESS = [
+    (Case(Save("deepseek2-mla", 8672), 7551, "", {}), "values are not added"),
+    (Case(Save("deepseek2-mla", 10229), 7551, "", {}), "values are not added"),
+    (Case(Save("glm4moe-nextn", 11063), 10809, "", {}), "rows are not added"),
+]
+
+
+@pytest.mark.parametrize(("case", "why"), HOPELESS, ids=str)
+def test_nothing_is_written_without_what_the_server_stores(
+    case: Case, why: str, bench: Bench, workshop: Workshop
+) -> None:
+    path = workshop.put(case.save, bench)
+    command = f"llama-server -m {case.model} {case.flags}"
+    with (
+        target_of(command, str(case.build)) as target,
+        pytest.raises(Refused, match=why),
+        planned(path, target, Options(), NEW),
+    ):
+        pass
+    with bench.serve(case.build, case.model, case.flags.split()) as server:
+        answer = server.restore(path.name)
+    assert (answer.status, answer.death) == (400, ""), answer
 
 
 FORK = [

@@ -18,7 +18,7 @@ from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import Cache as StateCache
-from inspector.repair.state import state_of
+from inspector.repair.state import Refused, state_of
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of
 from tests.support.gguf import model_file
@@ -243,6 +243,21 @@ def test_layers_are_counted_as_the_target_counts(
         assert state.recurrent.n_layer == 4
         (kept,) = state.caches
         assert (rows(kept, "k") == truth("k", range(kept.n_layer), range(24))).all()
+
+
+def test_rows_of_next_token_layers_are_not_added(tmp_path: Path) -> None:
+    keys = {**ATTENTION, "block_count": 4, "nextn_predict_layers": 1}
+    model = model_file(tmp_path / "m.gguf", "glm4moe", keys)
+    cache = Cache((CELLS,), (ROW,) * 3, (ROW,) * 3)
+    file = slot(tmp_path / "old.bin", Memory({"attn": cache}, DIALECTS[""]))
+    with plan_for(file, model, "b11063") as plan:
+        assert taken(plan) == ["restamp"]
+        assert accepted(plan)
+    with (
+        pytest.raises(Refused, match="b10229 has rows for next-token layers in attn"),
+        plan_for(file, model, "b10229"),
+    ):
+        pass
 
 
 def test_nothing_to_do_in_what_was_written(tmp_path: Path) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from inspector.cli.app import app
 from inspector.model.layer0.attention import LATENT_FIRST, ROPE_FIRST
-from inspector.repair.draft import Options
+from inspector.repair.actions.order import Key, swapped_rows
+from inspector.repair.compose import slot_file
+from inspector.repair.draft import Options, stored_form
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
-from inspector.repair.state import state_of
+from inspector.repair.state import Refused, state_of
+from inspector.report import examined
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of
 from tests.support.gguf import model_file
@@ -55,7 +61,9 @@ PER_HEAD_KEYS = {
 
 
 @contextmanager
-def plan_for(file: Path, model: Path, build: str, options: Options | None = None) -> Iterator[Plan]:
+def plan_for(
+    file: Path, model: Path | None, build: str, options: Options | None = None
+) -> Iterator[Plan]:
     words = "llama-server -c 512 -np 1 -fa on"
     with (
         target_of(words, build, model) as target,
@@ -140,19 +148,42 @@ def test_parts_that_are_no_whole_blocks(tmp_path: Path) -> None:
 
 def test_latent_keys_there_and_back(tmp_path: Path) -> None:
     file, model = SAMPLES / "ggsq2.mla--deepseek2-b10229.slot", MODELS / "deepseek2-mla.gguf"
-    with plan_for(file, model, "b7551") as plan:
-        assert plan.after is not None
-        assert "swap-latent-keys" in taken(plan)
-        assert plan.after.identity.order == ROPE_FIRST
-    there = turned(file, model, "b7551", tmp_path)
+    there = tmp_path / "there.bin"
+    with examined(file) as report:
+        state, form = state_of(report), stored_form(report)
+        (cache,) = state.caches
+        keys = tuple(swapped_rows(k, Key(64, 32), 0, newer=False) for k in cache.k)
+        old = state.part(cache.member, replace(cache, k=keys))
+        there.write_bytes(b"".join(chunks(tuple(slot_file(old, form, "")))))
     assert there.read_bytes() != file.read_bytes()
     with plan_for(there, model, "b10229") as plan:
         assert taken(plan) == ["swap-latent-keys"]
         assert plan.before is not None
+        assert plan.before.identity.order == ROPE_FIRST
         assert [f.code for f in plan.before.findings][:1] == ["target.layout-silent"]
         assert plan.after is not None
         assert plan.after.identity.order == LATENT_FIRST
     assert turned(there, model, "b10229", tmp_path).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("build", ["b7551", "b7831"])
+@pytest.mark.parametrize("model", [MODELS / "deepseek2-mla.gguf", None])
+@pytest.mark.parametrize("sample", ["ggsq2.mla--deepseek2-b10229", "ggsq4.mla--deepseek2-b11549"])
+def test_values_are_not_added(build: str, model: Path | None, sample: str) -> None:
+    """Latent keys alone are no state of builds that store values too, whatever the model."""
+    file = SAMPLES / f"{sample}.slot"
+    with (
+        pytest.raises(Refused, match=f"{build} stores values .* values are not added"),
+        plan_for(file, model, build),
+    ):
+        pass
+    words = ["check", str(file), "--build", build]
+    if sample.startswith("ggsq2"):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 1
+        assert "restore  refuses" in result.output
+    with plan_for(file, MODELS / "llama-gqa.gguf", build) as plan:
+        assert plan.futile  # another model is none of values
 
 
 def test_states_there_and_back(tmp_path: Path) -> None:

@@ -289,6 +289,15 @@ def test_a_list_alone_becomes_another(tmp_path: Path, old: str, new: str) -> Non
         assert written(plan) == {"": listed(new, kept(held, new), state())}
 
 
+@pytest.mark.parametrize("build", ["b10229", "b11063"])
+def test_a_list_alone_for_a_server_that_reads_none(tmp_path: Path, build: str) -> None:
+    path = alone(tmp_path, "pkcl1", kept(records(), "pkcl1"))
+    with pytest.raises(Refused, match=f"{build} reads no checkpoint lists"), plan_of(path, build):
+        pass
+    with plan_of(path, build, to="llcp2") as plan:  # a fork of it may read them
+        assert written(plan) == {"": listed("llcp2", kept(records(), "llcp2"), b"")}
+
+
 def test_records_are_sorted_and_each_is_there_once(tmp_path: Path) -> None:
     first, second, third = kept(records(), "pkcl1")
     path = alone(tmp_path, "pkcl1", (third, first, second, first))

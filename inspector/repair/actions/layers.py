@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector.repair.draft import Draft, Step
-from inspector.repair.state import Cache
+from inspector.repair.state import Cache, Hopeless
 
 ACTION = "drop-layers"
 
@@ -20,6 +20,12 @@ def drop_layers(draft: Draft) -> None:
     if memory is None or draft.ik:
         return
     surplus = {cache.member: _surplus(draft, cache) for cache in draft.state.caches}
+    lacking = [member for member, n in surplus.items() if 0 < -n <= memory.n_layer_nextn]
+    if lacking and draft.target is not None:
+        raise Hopeless(
+            f"{draft.target.build.label} has rows for next-token layers in {lacking[0]}, and this "
+            "file has none, as newer builds write it: rows are not added"
+        )
     found = {member: n for member, n in surplus.items() if 0 < n <= memory.n_layer_nextn}
     if not found:
         return
@@ -30,6 +36,7 @@ def drop_layers(draft: Draft) -> None:
             f"the file has rows for {n} next-token layers, which this server keeps in a cache of "
             "their own: the restore is refused",
             f"drops their rows from {', '.join(found)}: no server reads or writes them there",
+            proven="b10229 and b10809 on b11063 and b11549, with glm4moe",
         )
     )
 

@@ -11,7 +11,7 @@ from inspector.arrays.order import What, orders
 from inspector.model.geometry import Keys
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Rows
-from inspector.repair.state import Cache, Part, Recurrent, Refused, Tensor
+from inspector.repair.state import Cache, Hopeless, Part, Recurrent, Refused, Tensor
 
 SWAP, TRANSPOSE, DROP = "swap-latent-keys", "transpose-states", "drop-values"
 _F32 = 4
@@ -19,6 +19,7 @@ _F32 = 4
 
 def drop_values(draft: Draft) -> None:
     """No values where the latent part of a key is the value."""
+    _check_values(draft)
     memory = draft.target.memory if draft.target is not None else None
     if memory is None or not memory.mla or memory.memory not in MEMORY:
         return
@@ -41,6 +42,25 @@ def drop_values(draft: Draft) -> None:
 
     draft.convert(changed)
     draft.state = replace(draft.state, memory=memory.memory)
+
+
+def _check_values(draft: Draft) -> None:
+    """See that no values are missing that the target stores.
+
+    Raises:
+        Hopeless: if they are.
+    """
+    memory = draft.target.memory if draft.target is not None else None
+    if draft.target is None or draft.ik or (memory is not None and not memory.mla):
+        return
+    for cache in draft.state.caches:
+        expected = draft.expects(cache.member)
+        if cache.k and not cache.v and expected is not None and expected.v:
+            raise Hopeless(
+                f"{draft.target.build.label} stores values beside the keys of {cache.member}, and "
+                "this file has latent keys alone, as b7832 and newer builds write them: values are "
+                "not added"
+            )
 
 
 def swap_latent_keys(draft: Draft) -> None:
