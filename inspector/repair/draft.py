@@ -26,6 +26,10 @@ _ROTATION = 8619
 """Quantized rows are rotated from here on. Source: llama.cpp PR #21038."""
 
 
+OBSTRUCTED = "other bytes stand behind the state, and strip-trailing is not allowed"
+"""Why there is no place for checkpoints."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One action of a repair.
@@ -147,6 +151,11 @@ class Draft:
         room = self.target.n_ctx_slot if self.target is not None else None
         too_many = room is not None and len(self.state.tokens.ids) > room
         return not too_many and all(action != "trim" for action, _ in self.refused)
+
+    @property
+    def obstructed(self) -> bool:
+        """Whether bytes that are kept stand where its checkpoints would have to."""
+        return bool(self.tail) and self.family is not None and not self.family.suffix
 
     def expects(self, member: str) -> SectionExpectation | None:
         """What the target's cache of that name stores; None if that is not known."""

@@ -436,6 +436,22 @@ def test_zeros_behind_a_recurrent_section(tmp_path: Path, n: int, version: int) 
         assert written(plan) == {"": state(version)}
 
 
+@pytest.mark.parametrize("junk", [bytes(100), b"something"])
+def test_bytes_that_are_kept_leave_no_place_for_checkpoints(tmp_path: Path, junk: bytes) -> None:
+    """They would be lost without a word."""
+    path = store(tmp_path, "pkcl1", kept(records(), "pkcl1"), 4)
+    companion, whole = path.with_name("slot.bin.ckpt"), state(4) + junk
+    path.write_bytes(whole)
+    for action in ("convert-checkpoints", "synthesize-tip"):
+        with plan_of(path, "b11549", skip=("strip-trailing",)) as plan:
+            assert written(plan) == {"": whole}
+            assert "strip-trailing is not allowed" in dict(plan.refused)[action]
+        companion.unlink(missing_ok=True)
+    with plan_of(path, "turboquant@b9079", skip=("strip-trailing",)) as plan:
+        assert written(plan)[""].endswith(junk)
+        assert [step.action for step in plan.steps][-1] == "synthesize-tip"
+
+
 def test_bytes_behind_the_end_that_nothing_explains(tmp_path: Path) -> None:
     path = tmp_path / "slot.bin"
     path.write_bytes(plain() + b"something")

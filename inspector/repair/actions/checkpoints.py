@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.bundle import Role
-from inspector.repair.draft import Draft, Step
+from inspector.repair.draft import OBSTRUCTED, Draft, Step
 from inspector.repair.lists import (
     Carried,
     Family,
@@ -150,10 +150,11 @@ def convert(draft: Draft) -> None:
     names = {one.listing.carrier for one in lists}
     barred = DROP if family is None else CONVERT
     other = any(one.family != family for one in lists)
-    if other and not draft.options.allows(barred):
+    if other and (draft.obstructed or not draft.options.allows(barred)):
+        why = OBSTRUCTED if draft.obstructed else "it is not allowed"
         draft.refuse(
             barred,
-            f"it is not allowed, and the server does not read {' and '.join(sorted(names))}: the "
+            f"{why}, and the server does not read {' and '.join(sorted(names))}: the "
             "copy has none of its checkpoints",
         )
         draft.records = ()

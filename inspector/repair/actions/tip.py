@@ -10,7 +10,7 @@ import numpy as np
 
 from formats.ggml_types import IK
 from inspector.repair.actions.window import is_open, window_of
-from inspector.repair.draft import Draft, Step
+from inspector.repair.draft import OBSTRUCTED, Draft, Step
 from inspector.repair.lists import Record
 from inspector.repair.state import Cache, Recurrent, Refused
 
@@ -44,6 +44,8 @@ def synthesize_tip(draft: Draft) -> None:
         if draft.options.asks_for(ACTION):
             raise Refused("trim would have to be done first")
         return
+    if draft.obstructed:
+        raise Refused(OBSTRUCTED)
     record = _of_windows(draft, windowed) if windowed is not None else _of_state(draft)
     if any(other.n_tokens == record.n_tokens for other in draft.records):
         return
