@@ -32,7 +32,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-ctv", default="f16")
     parser.add_argument("--cache-ram", type=int, default=0)
     parser.add_argument("--ctx-checkpoints", type=int)
-    parser.add_argument("--no-kv-unified", action="store_true")
+    parser.add_argument("--swa-full", action="store_true")
+    parser.add_argument("--kv-unified", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args()
 
 
@@ -57,7 +58,8 @@ def main() -> None:
     params.flash_attn_type = attention[asked.fa]
     params.cache_type_k = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{asked.ctk.upper()}")
     params.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{asked.ctv.upper()}")
-    params.kv_unified = not asked.no_kv_unified
+    params.kv_unified = asked.kv_unified
+    params.swa_full = asked.swa_full
     params.cache_ram_mib = asked.cache_ram
     if asked.ctx_checkpoints is not None:
         params.n_ctx_checkpoints = asked.ctx_checkpoints
