@@ -87,7 +87,7 @@ def mutated(data: bytes, most: int, seed: int) -> bytes:
     dice = random.Random(seed)
     if dice.random() < 0.5:
         return atheris.Mutate(data, most)
-    return changed(bytes(data), dice, most)
+    return changed(bytes(data), dice, most)[0]
 
 
 def main() -> None:

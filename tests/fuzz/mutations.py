@@ -59,9 +59,9 @@ def work(seed: int, seconds: float, room: str) -> tuple[int, int]:
     while time.monotonic() < end:
         data = dice.choice(seeds).read_bytes()[:MOST_OF_A_FILE]
         for _ in range(ROUNDS):
-            mutated = changed(data, dice, MOST_OF_A_FILE)
+            mutated, _ = changed(data, dice, MOST_OF_A_FILE)
             if dice.random() < 0.1:
-                mutated = changed(mutated, dice, MOST_OF_A_FILE)
+                mutated, _ = changed(mutated, dice, MOST_OF_A_FILE)
             path.write_bytes(mutated)
             done += 1
             if what := tried(path):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from inspector.cli.app import app
 from inspector.fuzzing import afl
+from inspector.fuzzing.mutators import mutate
 from samples.make import HERE as SAMPLES
 
 STATE = SAMPLES / "intact" / "ggsq4.kv--llama-b11549-short.slot"
@@ -34,5 +35,26 @@ def test_mutator() -> None:
     assert len(set(first)) > 20
     assert sum(one[:8] == data[:8] for one in first) > 20, "most get past the magic"
     assert all(len(afl.fuzz(bytearray(one), None, 64)) <= 64 for one in first[:5])
-    assert afl.changed(b"", random.Random(1), 10)
+    assert afl.changed(b"", random.Random(1), 10)[0]
     afl.deinit()
+
+
+def test_mutator_never_gives_nothing() -> None:
+    """An empty answer ends AFL++; `emptied` and cuts at the start of a field make some."""
+    dice, data = random.Random(3), b"qsgg" + bytes(8)
+    assert all(afl.changed(data, dice, 64)[0] for _ in range(2000))
+
+
+def test_mutator_describes_what_it_did() -> None:
+    """By the id, as the bytes that AFL++ wants."""
+    data = STATE.read_bytes()
+    afl.init(7)
+    seen = set()
+    for _ in range(40):
+        new = bytes(afl.fuzz(bytearray(data), None, 1 << 20))
+        described = afl.describe(1 << 10).decode()
+        seen.add(described)
+        if described != "bytes":
+            assert mutate(data, described).data == new
+    assert len(seen) > 20
+    assert len(afl.describe(9)) <= 9
