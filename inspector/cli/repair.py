@@ -64,7 +64,8 @@ def repair(
     """Write a copy of FILE that its server restores, and makes the most of.
 
     Without -o it only explains. Exit code 1 says that not all could be done. Nothing is written
-    that the server would refuse, or that is not what was asked for.
+    that the server would refuse, or that is not what was asked for; where nothing is to be done,
+    NEW becomes a plain copy.
     """
     from inspector.repair.apply import NotWritten
     from inspector.repair.outcome import Written

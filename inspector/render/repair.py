@@ -31,7 +31,8 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
     server = f" for {server_name(plan.before.target)}" if plan.before is not None else ""
     n = len(plan.steps)
     helpless = plan.refused or not plan.whole
-    nothing = "no step can be taken" if helpless else "nothing to repair"
+    nothing = "nothing to do" if plan.only else "nothing to repair"
+    nothing = "no step can be taken" if helpless else nothing
     yield text((name, STRONG), f"{server}: {counted(n, 'step') if n else nothing}")
     for step in plan.steps:
         yield Text()
@@ -51,6 +52,9 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
         lines = labelled()
         lines.add_row("why", text(why))
         yield lines
+    if plan.needless:
+        yield Text()
+        yield text((", ".join(plan.needless), STRONG), " not needed")
     yield Text()
     yield from _compared(plan)
     yield Text()
@@ -58,7 +62,8 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
         yield text(("removed", "yellow"), f": {path}")
     if (new := written.new) is not None:
         names = [str(new.with_name(new.name + one.suffix)) for one in plan.outputs]
-        yield text(("written", "green"), f": {', '.join(names)}")
+        unchanged = "" if plan.steps else " unchanged"
+        yield text(("written", "green"), f"{unchanged}: {', '.join(names)}")
         yield text(f"how it was made: {new}{RECORD}")
     else:
         yield text(f"nothing is written: {written.hindrance or _hint(plan)}")
@@ -67,6 +72,8 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
 def _hint(plan: Plan) -> str:
     if plan.steps:
         return "-o NEW writes the copy"
+    if plan.whole and plan.only:
+        return "nothing is to be done, of what is allowed"
     return "the file can stay as it is" if plan.whole else "nothing of what is allowed helps"
 
 

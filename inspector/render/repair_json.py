@@ -39,6 +39,7 @@ def to_dict(plan: Plan, written: Written) -> dict[str, Any]:
             for step in plan.steps
         ],
         "refused": [{"action": action, "why": why} for action, why in plan.refused],
+        "not_needed": list(plan.needless),
         "outputs": [str(path) for path in outputs],
         "record": f"{new}{RECORD}" if new is not None else None,
         "removed": [str(path) for path in written.removed],

@@ -165,6 +165,7 @@ class Plan:
         after: what the target will do with the copy.
         undone: what was asked for, and is refused.
         remade: whether it writes checkpoints with other first or last bytes than they have.
+        only: the only actions that were allowed; empty if all were.
     """
 
     report: Report
@@ -177,6 +178,13 @@ class Plan:
     after: Check | None
     undone: tuple[str, ...] = ()
     remade: bool = False
+    only: tuple[str, ...] = ()
+
+    @property
+    def needless(self) -> tuple[str, ...]:
+        """Actions that were asked for by name, and that the file has no need of."""
+        taken = {step.action for step in self.steps}
+        return () if self.undone else tuple(name for name in self.only if name not in taken)
 
     @property
     def of_state(self) -> bool:
@@ -318,6 +326,7 @@ def _of_state(
         _checked(copied, reader),
         draft.undone,
         remade,
+        options.only,
     )
 
 
@@ -329,7 +338,18 @@ def _of_list(
     copied = _anew(report.bundle, [("", content)], new, None)
     outputs, refused = (Output("", content),), tuple(_left(copied))
     remade = any(one.remade for one in carried_in(report, remaking=remaking))
-    return Plan(report, None, tuple(steps), refused, outputs, new, copied, None, remade=remade)
+    return Plan(
+        report,
+        None,
+        tuple(steps),
+        refused,
+        outputs,
+        new,
+        copied,
+        None,
+        remade=remade,
+        only=options.only,
+    )
 
 
 def _check_read(copied: Report, draft: Draft) -> None:

@@ -208,6 +208,25 @@ def test_a_loss_that_nobody_asked_for_says_what_agrees_to_it(original: Path) -> 
     assert code == 0
 
 
+def test_actions_that_are_not_needed_are_named(original: Path) -> None:
+    """The copy is a plain one, and the file is not called sound for what nobody looked at."""
+    original.write_bytes(original.read_bytes() + b"something")
+    new, words = original.with_name("new.bin"), ("--only", "trim", "--only", "from-session")
+    code, text = shown(original, *words)
+    assert code == 0
+    assert "nothing to do trim, from-session not needed" in text
+    assert "nothing is written: nothing is to be done, of what is allowed" in text
+    code, text = shown(original, *words, "-o", new)
+    assert code == 0
+    assert "".join(f"written unchanged: {new},".split()) in "".join(text.split())
+    assert new.read_bytes() == original.read_bytes()
+    code, text = shown(original, "--only", "trim", "--only", "strip-trailing")
+    assert "strip-trailing why" in text
+    assert "trim not needed" in text
+    found = json.loads(CliRunner().invoke(app, ["repair", str(original), *words, "--json"]).output)
+    assert found["not_needed"] == ["trim", "from-session"]
+
+
 @pytest.mark.parametrize("name", ["", ".", "/", "-", ".."])
 def test_what_is_no_name_of_a_file(name: str) -> None:
     code, text = shown(SAMPLE, "-o", name)

@@ -44,7 +44,7 @@ def synthesize_tip(draft: Draft) -> None:
         if draft.options.asks_for(ACTION):
             raise Refused("trim would have to be done first")
         return
-    if draft.obstructed:
+    if draft.obstructed and draft.options.allows(ACTION):
         raise Refused(OBSTRUCTED)
     record = _of_windows(draft, windowed) if windowed is not None else _of_state(draft)
     if any(other.n_tokens == record.n_tokens for other in draft.records):
