@@ -196,7 +196,7 @@ class _Walk:
             )
             return
         yield from self._one(con.then, name, doc, at, (*conditions, *holds))
-        other = tuple(_not(one) for one in holds)
+        other = tuple(negated(one) for one in holds)
         yield from self._one(con.otherwise, f"{name}_otherwise", doc, at, (*conditions, *other))
 
 
@@ -205,7 +205,8 @@ def _remarked(one: Field, remark: str) -> Field:
     return Field(one.name, one.type, one.doc, one.size, one.count, one.conditions, remarks)
 
 
-def _not(condition: str | Look) -> str | Look:
+def negated(condition: str | Look) -> str | Look:
+    """The condition of what is there otherwise."""
     if isinstance(condition, Look):
         first = f"not ({condition.first}) or " if condition.first else ""
         return Look(condition.name, condition.size, f"{first}not ({condition.holds})")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from formats.layout import Layout
-from inspector.export import Field, Look, Type, types_of
+from inspector.export import Field, Look, Type, negated, types_of
 
 _WORDS = (
     (re.compile(r"\b_parent\b"), "parent"),
@@ -17,6 +18,11 @@ _WORDS = (
     (re.compile(r"\b_io\.pos\b"), "$"),
 )
 _LEFT = "std::mem::size() - $"
+_FRAME_LEFT = "frame - ($ - addressof(this))"
+_AHEAD = "std::mem::read_unsigned($, 4)"
+_BYTES = ("bytes", "str")
+_TAKEN = frozenset({"padding"})
+"""Names of fields that are words of the language."""
 _FLOATS = {4: "float", 8: "double"}
 _SCALAR = re.compile(r"([usf])(\d)(be)?")
 
@@ -28,46 +34,76 @@ def hexpat(layout: Layout) -> str:
         layout: the layout.
     """
     types = types_of(layout)
+    framed = {one.type for type_ in types for one in type_.fields if _is_framed(one)}
     lines = [
         f"// {layout.id}: {layout.title}",
-        "// Made of the declarations of slotscope. What this language cannot say is said in",
-        "// remarks: counts that are not stored, and what only several readings tell.",
+        "// Made of the declarations of slotscope, and not tried in ImHex. What this language",
+        "// cannot say is said in remarks: counts that are not stored, and what only several",
+        "// readings tell.",
         "#pragma endian little",
         "import std.mem;",
         "",
     ]
     for one in reversed(types):
-        lines += [f"struct {_name(one.name)} {{", *_fields(one), "};", ""]
+        frame = "<auto frame>" if one.name in framed else ""
+        lines += [
+            f"struct {_name(one.name)}{frame} {{",
+            *_fields(one, framed=bool(frame)),
+            "};",
+            "",
+        ]
     lines.append(f"{_name(types[0].name)} {types[0].name} @ 0x00;")
     return "\n".join(lines) + "\n"
 
 
-def _fields(one: Type) -> Iterator[str]:
-    for field in one.fields:
-        indent = "    "
-        if field.remark:
-            yield f"{indent}// {field.remark}"
-        if field.conditions:
-            yield f"{indent}if ({' && '.join(map(_said, field.conditions))})"
-            indent += "    "
-        yield f"{indent}{_declared(field)};"
+def _is_framed(field: Field) -> bool:
+    """Whether it is of a type whose bytes are counted outside it."""
+    return bool(field.size) and field.type not in _BYTES
 
 
-def _declared(field: Field) -> str:
+def _fields(one: Type, *, framed: bool) -> Iterator[str]:
+    left = _FRAME_LEFT if framed else _LEFT
+    yield from _block(one.fields, 0, left)
+    if framed and all(field.size != "eos" for field in one.fields):
+        yield f"    padding[{left}];"
+
+
+def _block(fields: list[Field], depth: int, left: str) -> Iterator[str]:
+    """Fields that have so many conditions in common; those with more of them in blocks."""
+    indent, before = "    " * (depth + 1), None
+    for condition, group in groupby(fields, lambda one: one.conditions[depth : depth + 1]):
+        if not condition:
+            for field in group:
+                if field.remark:
+                    yield f"{indent}// {field.remark}"
+                if field.count == "alike":
+                    yield f"{indent}u32 {field.name}_first = {_AHEAD};"
+                yield f"{indent}{_declared(field, left)};"
+        else:
+            otherwise = before is not None and condition[0] == negated(before)
+            yield indent + ("else {" if otherwise else f"if ({_said(condition[0])}) {{")
+            yield from _block(list(group), depth + 1, left)
+            yield f"{indent}}}"
+        before = condition[0] if condition else None
+
+
+def _declared(field: Field, left: str) -> str:
     comment = f" [[comment({json.dumps(field.doc)})]]" if field.doc else ""
-    if field.type in ("bytes", "str"):
+    name = f"{field.name}_" if field.name in _TAKEN else field.name
+    if field.type in _BYTES:
         kind = "u8" if field.type == "bytes" else "char"
-        size = _LEFT if field.size == "eos" else _words(field.size)
-        return f"{kind} {field.name}[{size}]{comment}"
+        size = left if field.size == "eos" else _words(field.size)
+        return f"{kind} {name}[{size}]{comment}"
     kind = _kind(field.type)
+    if field.size:
+        kind += f"<{_words(field.size)}>"
     if field.count == "alike":
-        ahead = f"{_LEFT} >= 12 && std::mem::read_unsigned($, 4) == 0"
-        return f"{kind} {field.name}[while({ahead})]{comment}"
+        return f"{kind} {name}[while({_LEFT} >= 12 && {_AHEAD} == {name}_first)]{comment}"
     if field.count == "eos":
-        return f"{kind} {field.name}[while(!std::mem::eof())]{comment}"
+        return f"{kind} {name}[while(!std::mem::eof())]{comment}"
     if field.count:
-        return f"{kind} {field.name}[{_words(field.count)}]{comment}"
-    return f"{kind} {field.name}{comment}"
+        return f"{kind} {name}[{_words(field.count)}]{comment}"
+    return f"{kind} {name}{comment}"
 
 
 def _kind(type_: str) -> str:
@@ -81,13 +117,13 @@ def _kind(type_: str) -> str:
 
 def _said(condition: str | Look) -> str:
     if isinstance(condition, str):
-        return f"({_words(condition)})"
+        return _words(condition)
     read = f"std::mem::read_unsigned($, {condition.size})"
     first = f"{condition.first} && " if condition.first else ""
     room = f"{_LEFT} >= {max(condition.size, condition.room)}"
     if condition.holds.startswith("not"):
-        return f"({_words(condition.holds.format(read))})"
-    return f"({_words(first)}{room} && {_words(condition.holds.format(read))})"
+        return _words(condition.holds.format(read))
+    return f"{_words(first)}{room} && {_words(condition.holds.format(read))}"
 
 
 def _words(formula: str) -> str:
