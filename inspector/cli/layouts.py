@@ -18,7 +18,9 @@ def layouts(
         "", metavar="[ID]", help="A layout, such as ggsq4.hybrid; none lists all."
     ),
     export: str | None = typer.Option(
-        None, metavar="LANGUAGE", help="Print it as ksy (Kaitai Struct) or hexpat (ImHex; not tried there)."
+        None,
+        metavar="LANGUAGE",
+        help="Print it as ksy (Kaitai Struct) or hexpat (ImHex; not tried there).",
     ),
 ) -> None:
     """List the known layouts, or print every field of one: offset, size, meaning, source."""
