@@ -14,6 +14,8 @@ from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
     from inspector.overview import Overview
+    from inspector.render.html.page import Entry
+    from inspector.report import Report
     from inspector.server.target import Target
 
 
@@ -46,6 +48,7 @@ def report(
     tokens unless it is told to.
     """
     from inspector.findings import Severity
+    from inspector.render.html.page import document as page
     from inspector.repair.apply import NotWritten
     from inspector.server.target import BadTarget, target_of
 
@@ -56,72 +59,80 @@ def report(
     if not output.name or str(output) == "-":
         raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
     limit = Severity(fail_on).rank if fail_on != "never" else -1
-    paths = list(_files(files))
-    code = USAGE
+    alone = len(files) == 1 and not files[0].is_dir()
     try:
         with target_of(command, build, model, url=url) as target:
-            code = _report(
-                paths, output, target, limit, deep=deep, show_tokens=show_tokens, force=force
+            entries, originals, code = _entries(
+                files, target, limit, alone=alone, deep=deep, show_tokens=show_tokens
             )
+            if entries:
+                _write(page(entries, alone=alone), output, originals, force=force)
     except (BadTarget, NotWritten) as error:
         complain(str(error))
+        raise typer.Exit(USAGE) from error
     raise typer.Exit(code)
 
 
-def _files(paths: list[Path]) -> Iterator[Path]:
-    """The files that were named, and those of the folders that were; companions go with states."""
+def _files(paths: list[Path]) -> Iterator[tuple[Path, bool]]:
+    """The files, and whether they were named themselves rather than their folder.
+
+    Companions of a state in a folder go with it.
+    """
     from inspector.bundle import RECORD, belongs_to
 
     for path in paths:
         if not path.is_dir():
-            yield path
+            yield path, True
             continue
         for below in sorted(path.rglob("*")):
             role, owner = belongs_to(below)
             beside = role is not None and owner is not None and owner.exists()
             if below.is_file() and not beside and not below.name.endswith(RECORD):
-                yield below
+                yield below, False
 
 
-def _report(
-    paths: list[Path],
-    output: Path,
-    target: Target,
-    limit: int,
-    *,
-    deep: bool,
-    show_tokens: bool,
-    force: bool,
-) -> int:
-    """Look at all files and write the page; the exit code."""
+def _entries(
+    files: list[Path], target: Target, limit: int, *, alone: bool, deep: bool, show_tokens: bool
+) -> tuple[list[Entry], list[Path], int]:
+    """The sections of the page, the files that were read, and the exit code."""
     from inspector.overview import overview
     from inspector.render.html.page import Entry, entry
-    from inspector.render.html.page import document as page
-    from inspector.repair.apply import File, see_apart, write
-    from inspector.repair.segments import Composed, Write
     from inspector.source import Unreadable
 
-    outcome, entries = SOUND, list[Entry]()
+    entries, outcome = list[Entry](), SOUND
     originals = [Path(target.model.source.name)] if target.model is not None else []
-    for path in paths:
+    for path, named in _files(files):
         try:
             with overview(path, target, deep=deep) as found:
-                alone = len(paths) == 1
-                entries.append(entry(found, len(entries) + 1, alone=alone, show_tokens=show_tokens))
-                outcome = max(outcome, _code(found, limit))
-                originals += [path, *(Path(c.file.path) for c in found.report.bundle.companions)]
+                if named or _is_ours(found.report):
+                    companions = found.report.bundle.companions
+                    originals += [path, *(Path(one.file.path) for one in companions)]
+                    n = len(entries) + 1
+                    entries.append(entry(found, n, alone=alone, show_tokens=show_tokens))
+                    outcome = max(outcome, _code(found, limit))
         except Unreadable as error:
             outcome = USAGE
             complain(f"{path}: {unread(path, error)}")
     if not entries:
         complain("nothing is written: there is no file to report on")
-        return USAGE
+    return entries, originals, outcome if entries else USAGE
+
+
+def _is_ours(report: Report) -> bool:
+    """Whether a file of a folder is a state or a checkpoint list."""
+    reading = report.identification.reading
+    return reading is not None and reading.layout.format != "gguf"
+
+
+def _write(page: str, output: Path, originals: list[Path], *, force: bool) -> None:
+    from inspector.repair.apply import File, see_apart, write
+    from inspector.repair.segments import Composed, Write
+
     see_apart([output], originals)
-    data = page(entries, alone=len(paths) == 1).encode("utf-8", "backslashreplace")
+    data = page.encode("utf-8", "backslashreplace")
     content = Composed((Write(data, "report"),), output.name)
     write([File(output, content, 0o644)], (), lambda places: None, force=force)
-    document(f"{output}: {len(data):,} bytes, of {len(entries):,} file{'s' * (len(entries) > 1)}")
-    return outcome
+    document(f"{output}: {len(data):,} bytes")
 
 
 def _code(found: Overview, limit: int) -> int:

@@ -101,6 +101,8 @@ def byte_map(of: Map, shown: Sequence[Shown]) -> Html:
 
 def _parts(root: Node) -> list[Part]:
     """The parts of a file; those of a list are its records."""
+    if not root.children:
+        return [Part("", root.span, GAP)]
     role = root.role if root.role in _ROLES else ""
     return [replace(part, role=part.role or role) for part in parts_of(root)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -58,7 +58,7 @@ def entry(one: Overview, index: int, *, alone: bool, show_tokens: bool) -> Entry
         show_tokens: whether token ids may be shown.
     """
     prefix, level = f"f{index}", 2 if alone else 3
-    findings = shown(one.findings, prefix)
+    findings = shown([_named_only(found, one.report) for found in one.findings], prefix)
     others = shown(one.elsewhere, prefix, len(findings) + 1)
     maps = list(_maps(one.report))[:_MOST_MAPS]
     marked = {mark.mark for each in maps for mark in each.marks([*findings, *others])}
@@ -198,9 +198,8 @@ def _tile(label: str, tone: str, value: str, more: str) -> Html:
 
 
 def _maps(report: Report) -> Iterator[Map]:
-    root = report.identification.root
-    if root is not None and root.children and report.container is None:
-        yield Map("", report.name, root, report.size)
+    if report.container is None or report.identification.root is not None:
+        yield Map("", report.name, report.tree, report.size)
     for other in report.beside:
         identified = other.identification
         if identified is not None and identified.root is not None and identified.root.children:
@@ -234,6 +233,17 @@ def _findings_part(
         cards(others, f"h{level}", marked),
         left_out(one.elsewhere),
     )
+
+
+def _named_only(finding: Finding, report: Report) -> Finding:
+    """The finding without the folders of what a symbolic link points to."""
+    target = report.bundle.subject.target
+    name = target.replace("\\", "/").rpartition("/")[2]
+    if not target or finding.code != "file.symlink":
+        return finding
+    words = (words.replace(target, name) for words in (finding.message, finding.actual))
+    message, actual = words
+    return replace(finding, message=message, actual=actual)
 
 
 def _companions(report: Report) -> Html:
@@ -286,7 +296,8 @@ def _terms(one: Overview) -> Html:
     if check is None:
         return Html("")
     judged = check.identity.outcome.in_short
-    lines = [("model", f"{judged}: {check.identity.evidence}")]
+    evidence = check.identity.evidence
+    lines = [("model", f"{judged}: {evidence}" if _is_public(evidence) else judged)]
     if judged in ("matches", "differs"):
         lines.append(("unproven", DOES_NOT_PROVE))
     notes = (*check.target.notes, *check.identity.notes)
@@ -297,7 +308,7 @@ def _terms(one: Overview) -> Html:
 
 
 def _is_public(note: str) -> bool:
-    """Whether a remark on the command line names no path, and repeats nothing of it."""
+    """Whether a remark names no path, and repeats nothing of a command line."""
     return not any(word in note for word in ("/", "\\", "in front of the server"))
 
 
