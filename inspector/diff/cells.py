@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.bodies.cells import N_CELLS
 from inspector.node import Rows
 from inspector.sections import Section
 
@@ -88,8 +89,10 @@ def matched(a: Section, b: Section, ends: tuple[int | None, int | None] = (None,
 
 def _by_place(a: Section, b: Section, ends: tuple[int | None, int | None]) -> Match:
     """Sections without cells: rows of the end of a state, or rows that have a place alone."""
-    n_a, n_b = (section.cells or section.declared_cells for section in (a, b))
-    if n_a != n_b:
+    n_a, n_b = _n_rows(a), _n_rows(b)
+    if a.kind not in _WITHOUT_CELLS:
+        return Match(_NONE, _NONE, _NONE, a.ordered, b.ordered)
+    if n_a != n_b or n_a > N_CELLS:
         why = f"{n_a:,} and {n_b:,} rows, of which positions are not stored"
         return Match(_NONE, _NONE, _NONE, _NONE, _NONE, why=why)
     index, pos = np.arange(n_a), _NONE
@@ -102,6 +105,16 @@ def _by_place(a: Section, b: Section, ends: tuple[int | None, int | None]) -> Ma
                 return Match(_NONE, _NONE, _NONE, np.array([end_a]), np.array([end_b]))
             pos = np.array([end_a])
     return Match(index, index, pos, _NONE, _NONE)
+
+
+_WITHOUT_CELLS = ("recurrent", "dsv4")
+"""Kinds of memory that some programs store without cells."""
+
+
+def _n_rows(section: Section) -> int:
+    """Rows that are there, whatever the counts say."""
+    blocks = [block for block in section.blocks if block.data is not None and block.row_bytes]
+    return max((len(block.data or ()) // block.row_bytes for block in blocks), default=0)
 
 
 class _Listed:

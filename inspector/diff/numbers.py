@@ -215,10 +215,9 @@ class _Stored:
         size, kind = self.first.element_bytes, self.kind
         if not self.first.row_bytes or (size and (kind is None or kind.block_bytes != size)):
             return "its rows make no sense"
-        owner = self.owner(cells)
         held = np.array([block.n_cells for block in self.blocks])
-        if bool((cells - self.edges[owner] >= held[owner]).any()):
-            return "it has fewer rows than cells"
+        if bool((held != np.diff(self.edges)).any()) or cells.max(initial=-1) >= self.edges[-1]:
+            return "it has not a row for every cell"
         return ""
 
     def unread(self) -> str:
@@ -280,7 +279,9 @@ def _tensors(part: Part, letter: str) -> list[_Stored]:
         by_name.setdefault(name, []).append(block)
     found = []
     for name, blocks in by_name.items():
-        sizes = [len(rows) for rows in section.tables] or [block.n_cells for block in blocks]
+        sizes = [block.n_cells for block in blocks]
+        if section.node.name != _OLDEST:
+            sizes = [len(rows) for rows in section.tables] or sizes
         found.append(_Stored(name, part.source, blocks, np.cumsum([0, *sizes])))
     return found
 
@@ -490,6 +491,8 @@ def _rotations(
     return found, f"{doubt}; they agree with those of A turned by {found[0]}, of B by {found[1]}"
 
 
+_OLDEST = "kv_self"
+"""A cache of before July 2024, which lists cells that hold nothing behind the others."""
 _MATRICES = (0, *(1 << power for power in range(6, 13)))
 """Elements of the matrices that builds may turn rows with."""
 

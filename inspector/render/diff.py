@@ -264,9 +264,9 @@ def _matched(match: Match | None) -> Iterator[str]:
             yield f"{counted(len(pos), 'cell')} only in {label}, at {_runs(pos)}"
     if match.others:
         yield f"sequence {', '.join(map(str, match.others))} only in one of them"
-    if match.seq_a != match.seq_b:
-        a, b = (", ".join(map(str, one)) or "none" for one in (match.seq_a, match.seq_b))
-        yield f"sequence {a} in A, {b} in B"
+    if match.seq_a and match.seq_b and match.seq_a != match.seq_b:
+        a, b = (", ".join(map(str, one)) for one in (match.seq_a, match.seq_b))
+        yield f"saved from sequence {a} in A, {b} in B"
     if match.reordered:
         yield "the cells stand in another order"
     for name, n in match.extension:
@@ -324,7 +324,7 @@ def _remarks(one: SectionDiff) -> Iterator[str]:
         yield f"{one.path} {note}"
     equal = sum(not _differ(layer) for layer in layers)
     if equal:
-        n_cells = counted(layers[0].n_cells, "cell")
+        n_cells = counted(max(layer.n_cells for layer in layers), "cell")
         yield f"{one.path}: {equal:,} of {counted(len(layers), 'tensor')} equal in {n_cells}"
     elif one.match is not None and one.numbers is not None and not layers and not one.match.why:
         yield f"{one.path}: no cell in both, nothing to compare"
