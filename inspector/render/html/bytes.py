@@ -21,7 +21,7 @@ _UPPER, _LOWER = 38, 28
 """Heights of the two rows, pixels."""
 _CHARACTER, _AROUND = 7.2, 12.0
 """Pixels that a character of a label takes, and that lie around it."""
-_ROOM = ((300.0, "l0"), (550.0, "l1"), (870.0, "l2"))
+_ROOM = ((260.0, "l0"), (550.0, "l1"), (870.0, "l2"))
 """Pixels that a bar has at least, and the class of what is shown from there on."""
 _MOST_ROWS = 120
 _LANE = 5.0
@@ -258,12 +258,15 @@ def _band(one: Shown, start: float, stop: float, whole: float) -> Html:
 
 def _ruler(starts: Sequence[int], size: int) -> Html:
     """Where the parts begin, as far as there is room."""
-    taken: list[float] = [100.0]
+    longest = _CHARACTER * len(f"0x{size:x}") + _AROUND
+    taken: list[float] = []
     labels = {}
-    for apart, class_ in ((22.0, "l0"), (9.0, "l1")):
+    for room, class_ in _ROOM[:2]:
+        apart = 100 * longest / room
         for start in starts:
             at = 100 * start / max(1, size)
-            if start not in labels and all(abs(at - other) >= apart for other in taken):
+            free = at <= 100 - 2 * apart and all(abs(at - other) >= apart for other in taken)
+            if start not in labels and free:
                 labels[start] = (at, class_)
                 taken.append(at)
     return element(
