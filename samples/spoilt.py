@@ -187,13 +187,20 @@ def wrong_cells() -> Iterator[Sample]:
     start, _ = part(plain, f"{STREAM}.cells")
     for code, row, offset, value, about in (
         ("cells.n-seq-id", 3, 4, 2, "A cell that claims two sequences."),
-        ("cells.pos-negative", 3, 0, -5, "A cell at position -5."),
+        ("cells.pos-unerasable", 3, 0, -5, "A cell at position -5, which no erase removes."),
         ("cells.pos-empty", 3, 0, -1, "A cell at position -1, as one without a token has."),
         ("cells.pos-duplicate", 3, 0, 2, "Two cells at position 2."),
     ):
         place = start + 12 * row + offset
         made = overwrite(plain.data, place, word(value))
         yield spoilt(layout, code, about, made, (place, place + 4))
+    windowed = slot("iswa")
+    begin, _ = part(windowed, "base.streams[0].cells")
+    made = overwrite(windowed.data, begin + 12 * 3, word(-1))
+    about = "A cell of the full cache at position -1; the windowed one has it not."
+    held = spoilt("ggsq2.iswa", "cells.pos-negative", about, made, (begin + 36, begin + 40))
+    slides = Expected("reuse.window-cut", *part(windowed, "swa"))
+    yield replace(held, findings=(*held.findings, slides))
     made = overwrite(plain.data, start + 12 * 11, word(5))
     about = "The last cell is said to be at position 5, like another one."
     code = "cells.end-mismatch"

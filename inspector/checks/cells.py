@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from formats.ggml_types import IK
 from inspector.checks.subject import Subject
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import Rows
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read_meta"
+_LAST = (1 << 31) - 1
+"""The highest position that a cell can have."""
+_TRIED = "restores of such files on llama.cpp b10229, b10809, b11063 and b11549"
 _REC = "llama.cpp b10587, src/llama-memory-recurrent.cpp llama_memory_recurrent::state_read_meta"
 
 register(
@@ -45,7 +49,8 @@ register(
         "the restore is accepted, and every request after it aborts the server",
         RemedyKind.NONE,
         "the position follows from its neighbours only if they are in order",
-        "llama.cpp b10229, b10809 and b11549, restore of such a file",
+        "llama.cpp b10229, b10809 and b11549, restore of such a file; a recurrent cell at "
+        "2147483647 counts as empty too",
     ),
     Code(
         "cells.end-mismatch",
@@ -65,6 +70,17 @@ register(
         RemedyKind.NONE,
         "the position follows from its neighbours only if they are in order",
         _KV,
+    ),
+    Code(
+        "cells.pos-unerasable",
+        Severity.ERROR,
+        "A cell stands where no erase reaches: below -1, or at 2147483647",
+        "the file loads, and its slot is spoilt until the server is started again: neither an "
+        "erase nor another restore removes the cell; below -1, all later prompts see it and get "
+        "other answers; at 2147483647, all of them get HTTP 500",
+        RemedyKind.NONE,
+        "the position follows from its neighbours only if they are in order",
+        _TRIED,
     ),
     Code(
         "cells.pos-duplicate",
@@ -278,7 +294,12 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     if first:
         yield from _empty(table, path)
     negative = np.flatnonzero(pos < 0)
-    odd = np.flatnonzero(pos < -1) if first else negative
+    stays = (pos < -1) | (pos == _LAST)
+    if table.ragged or subject.identification.writer == IK:
+        stays &= False
+    if stays.any():
+        yield _unerasable(table, path, np.flatnonzero(stays))
+    odd = np.flatnonzero((pos < -1 if first else pos < 0) & ~stays)
     if len(odd):
         index = int(odd[0])
         message = f"cell {index} is at {pos[index]}, {len(negative):,} of {len(pos):,} are negative"
@@ -349,15 +370,25 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
     yield from _extension(subject, table, pos, path)
 
 
-def _empty(table: Rows, path: str) -> Iterator[Finding]:
+def _unerasable(table: Rows, path: str, cells: NDArray[np.int64]) -> Finding:
+    index = int(cells[0])
+    value = int(table.column("pos")[index])
+    message = f"cell {index} is at position {value}; {len(cells):,} of {len(table):,} are such"
+    expected = f"0 to {_LAST - 1}"
+    return _at("cells.pos-unerasable", path, table, index, "pos", message, expected, str(value))
+
+
+def _empty(table: Rows, path: str, marks: tuple[int, ...] = (-1,)) -> Iterator[Finding]:
     """Position -1 is what a cell without a token has; a state holds none."""
     import numpy as np
 
-    empty = np.flatnonzero(table.column("pos") == -1)
+    pos = table.column("pos")
+    empty = np.flatnonzero(np.isin(pos, marks))
     if len(empty) and not (table.ragged and "kv_self" in path):
         index = int(empty[0])
-        message = f"cell {index} is at position -1; {len(empty):,} of {len(table):,} are"
-        yield _at("cells.pos-empty", path, table, index, "pos", message, "at least 0", "-1")
+        value = int(pos[index])
+        message = f"cell {index} is at position {value}; {len(empty):,} of {len(table):,} are"
+        yield _at("cells.pos-empty", path, table, index, "pos", message, "at least 0", str(value))
 
 
 def _times(n: int) -> str:
@@ -439,7 +470,7 @@ def _end(subject: Subject) -> Iterator[Finding]:
 
 
 def _recurrent(section: Section, table: Rows, path: str, seq_save: bool) -> Iterator[Finding]:
-    yield from _empty(table, path)
+    yield from _empty(table, path, (-1, _LAST))
     if seq_save and len(table) > 1:
         yield Finding(
             "recurrent.several-cells",

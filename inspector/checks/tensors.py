@@ -34,10 +34,13 @@ register(
         "tensors.non-finite",
         Severity.ERROR,
         "Keys, values or a state contain NaN or infinity",
-        "the file loads and answers turn to noise; before b11193 other slots can be poisoned too",
+        "the file loads and answers turn to noise; erasing the slot does not help: keys and "
+        "values spoil later prompts until new cells take their place, a recurrent state until the "
+        "server is started again; before b11193 other slots can be poisoned too",
         RemedyKind.LOSSY,
         "keep the cells in front of the first bad one; the server computes the rest again",
-        "llama.cpp issue #27068; ik_llama.cpp 8337e4cd3, restore of such a file",
+        "llama.cpp issue #27068; ik_llama.cpp 8337e4cd3, restore of such a file; prompts after an "
+        "erase on llama.cpp b10229, b10809 and b11549",
     ),
     Code(
         "tensors.zero-rows",

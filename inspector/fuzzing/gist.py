@@ -19,7 +19,8 @@ _MACHINERY = re.compile(
 
 _FATAL = re.compile(
     r"assert\w*\b.*(?:fail|false)|GGML_ASSERT|terminate called|what\(\):|panicked at|fatal|"
-    r"ERROR: \w*Sanitizer|runtime error:|abort|stack smashing|double free|corrupt",
+    r"ERROR: \w*Sanitizer|runtime error:|abort|stack smashing|double free|corrupt|"
+    r"^\S+\.(?:c|cc|cpp|cxx|cu|h|hpp|m|mm):\d+: ",
     re.IGNORECASE,
 )
 _CRASH = re.compile(

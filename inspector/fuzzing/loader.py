@@ -37,6 +37,8 @@ class Outcome(StrEnum):
     CRASH = "crash"
     HANG = "hang"
     MEMORY = "out of memory"
+    SPOILT = "spoilt"
+    """A server lives on, but what the file left in it shows in answers to other prompts."""
 
 
 @dataclass(frozen=True, slots=True)

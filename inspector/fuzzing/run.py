@@ -22,6 +22,7 @@ from inspector.fuzzing.loader import Loader, Observed, Outcome
 from inspector.identify import Verdict
 from inspector.report import examined
 from inspector.server.loader import Outcome as Predicted
+from inspector.server.prompt import Outcome as Answer
 from inspector.server.target import Target
 from inspector.source import Unreadable
 
@@ -36,14 +37,14 @@ _LOG_CHARACTERS = 4000
 
 Predict = Callable[[Path], tuple[Predicted, str]]
 """What we say that a loader does with a file, and the finding that it rests on, if it is one."""
-_DIES_LATER = "target.pos-min-abort"
-"""Of a state that is restored and kills the server with the next request."""
-UNEXPECTED = (Outcome.CRASH, Outcome.HANG, Outcome.MEMORY)
+_ASKED = "append"
+"""The usual request that a server under test is sent after a restore."""
+UNEXPECTED = (Outcome.CRASH, Outcome.HANG, Outcome.MEMORY, Outcome.SPOILT)
 """What no file may do to a loader."""
 
 
 _AGREE: dict[Predicted, tuple[Outcome, ...]] = {
-    Predicted.ACCEPTS: (Outcome.OK,),
+    Predicted.ACCEPTS: (Outcome.OK, Outcome.SPOILT),
     Predicted.REFUSES: (Outcome.REFUSED,),
     Predicted.ABORTS: (Outcome.CRASH, Outcome.MEMORY),
     Predicted.UNKNOWN: tuple(Outcome),
@@ -236,10 +237,10 @@ def by_target(target: Target) -> Predict:
 
     def verdict(path: Path) -> tuple[Predicted, str]:
         with checked(path, target) as check:
-            outcome, reason = check.restore.outcome, check.restore.reason or ""
-            if reason == _DIES_LATER:
-                outcome = Predicted.ABORTS
-            return outcome, reason
+            appended = (one.found for one in check.reuse if one.name == _ASKED)
+            if any(found.outcome is Answer.ABORTS for found in appended):
+                return Predicted.ABORTS, "target.request-aborts"
+            return check.restore.outcome, check.restore.reason or ""
 
     return verdict
 

@@ -42,6 +42,20 @@ _NAME = "fuzz.slot"
 _MOST_TOKENS = 4096
 """Of a file that are sent back as a prompt."""
 _HIGHEST_TOKEN = (1 << 31) - 1
+_OTHER = {
+    "prompt": list(range(32, 64)),
+    "n_predict": 1,
+    "temperature": 0,
+    "n_probs": 8,
+    "cache_prompt": False,
+}
+"""A prompt that has nothing to do with any file; how it is answered must not depend on one."""
+_ALIKE = 0.01
+"""Of log probabilities: servers repeat themselves exactly, and leftovers move them by 0.017 on."""
+_ERASE = "/slots/0?action=erase"
+_OTHERWISE = "answers other prompts otherwise than before"
+_PLACES = ("", " in /health", " in /completion", " in the erase", " in the prompt after it")
+"""Where the last of the requests was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +106,11 @@ class ServerLoader(Loader):
             words += ["--slot-save-path", slots]
         self._slots = Path(slots)
         self._words = words
+        self._sane: dict[int, float] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def load(self, path: Path) -> Observed:
-        """Restore a file, ask whether the server is well, and evaluate a token more.
+        """Restore a file, evaluate a token more, erase the slot, and see whether it is as before.
 
         Raises:
             NoLoader: if the server does not start.
@@ -106,18 +121,21 @@ class ServerLoader(Loader):
         start, logged = time.monotonic(), self._log.stat().st_size
         restored = self._ask("/slots/0?action=restore", {"filename": _NAME}, start)
         answers = [restored]
-        for where, body in (("/health", None), ("/completion", _prompt(path))):
+        asked = (("/health", None), ("/completion", _prompt(path)), (_ERASE, {}))
+        for where, body in (*asked, ("/completion", {**_OTHER, "id_slot": 0})):
             if answers[-1].status:
                 answers.append(self._ask(where, body, start))
         return self._observed(path, answers, start, logged)
 
     def _observed(self, path: Path, answers: list[_Answer], start: float, logged: int) -> Observed:
         last, restored = answers[-1], answers[0]
-        after = ("", " in /health", " in /completion")[len(answers) - 1]
-        if last.status:
+        after = _PLACES[len(answers) - 1]
+        if last.status and (spoilt := self._spoilt(last)):
+            self._stop()
+            outcome, detail = Outcome.SPOILT, spoilt
+        elif last.status:
             outcome = Outcome.OK if restored.status == 200 else Outcome.REFUSED
             detail = "" if outcome is Outcome.OK else f"HTTP {restored.status}"
-            self._ask("/slots/0?action=erase", {}, time.monotonic())
         elif last.late:
             self._stop()
             outcome, detail = Outcome.HANG, f"over {self.limits.seconds:g} s{after}"
@@ -128,9 +146,11 @@ class ServerLoader(Loader):
                 outcome, detail = Outcome.CRASH, f"exit code {code}"
             detail += after
         log, names = self._logged(logged), (str(path), path.name, _NAME, str(self._slots))
-        gist = "" if outcome is Outcome.OK else gist_of(log, names)
+        gist = ""
         if outcome is Outcome.REFUSED:
             gist = gist_of(restored.says, names)
+        elif outcome not in (Outcome.OK, Outcome.SPOILT):
+            gist = gist_of(log, names)
         return Observed(outcome, detail, gist, time.monotonic() - start, log)
 
     def close(self) -> None:
@@ -151,11 +171,24 @@ class ServerLoader(Loader):
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
             if self._ask("/health", None, time.monotonic()).status == 200:
+                self._sane = _likeliest(self._ask("/completion", _OTHER, time.monotonic()))
                 return
             time.sleep(_TICK)
         self._stop()
         last = self._logged(0).strip().rpartition("\n")[2]
         raise NoLoader(f"the server does not start: {last or 'it says nothing'}")
+
+    def _spoilt(self, answer: _Answer) -> str:
+        """What is wrong with an answer to the prompt that was asked before any file; else empty."""
+        if self._sane is None:
+            return ""
+        if answer.status != 200:
+            return f"HTTP {answer.status} for other prompts: {answer.says}"
+        now = _likeliest(answer)
+        if now is None or now.keys() != self._sane.keys():
+            return _OTHERWISE
+        far = max(abs(now[token] - self._sane[token]) for token in now)
+        return _OTHERWISE if far >= _ALIKE else ""
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -198,6 +231,14 @@ class ServerLoader(Loader):
         with self._log.open("rb") as log:
             log.seek(max(start, self._log.stat().st_size - LOG_BYTES))
             return log.read().decode(errors="replace")
+
+
+def _likeliest(answer: _Answer) -> dict[int, float] | None:
+    """Tokens that may come next and the logarithms of their likelihoods, if it says them."""
+    with suppress(ValueError, KeyError, IndexError, TypeError):
+        likeliest = json.loads(answer.says)["completion_probabilities"][0]["top_logprobs"]
+        return {one["id"]: float(one["logprob"]) for one in likeliest}
+    return None
 
 
 def _message(body: bytes) -> str:

@@ -28,6 +28,7 @@ _STYLES = {
     Outcome.CRASH: "bold red",
     Outcome.HANG: "bold red",
     Outcome.MEMORY: "bold red",
+    Outcome.SPOILT: "bold red",
 }
 
 

@@ -146,6 +146,7 @@ class Loader:
             self._stream(section, own)
 
     def _stream(self, section: SectionExpectation, own: Own) -> None:
+        self._headed = False
         count = self._cell_count(section)
         if count == 0 and self._build.has("n-stream"):
             return
@@ -215,7 +216,7 @@ class Loader:
         stored, n_layer = words
         if n_layer != section.n_layer:
             raise self._other_layers(section, n_layer)
-        if stored != int(v_trans):
+        if bool(stored) != v_trans:
             how = {0: "in rows", 1: "channel by channel"}
             raise self._refusal(
                 "v-trans-mismatch",
@@ -257,6 +258,8 @@ class Loader:
         for layer, row in zip(section.layers, section.k, strict=False):
             self._block("key", layer, keys, row)
             self._skip(count * row)
+        if transposed:
+            self._headed = False  # a header of columns is longer
         for layer, row in zip(section.layers, section.v, strict=False):
             if transposed:
                 self._columns(section, layer, values, row)
@@ -289,8 +292,10 @@ class Loader:
     def _columns(self, section: SectionExpectation, layer: int, type_id: int, row: int) -> None:
         words = self._words("iII")
         if words is None:
+            self._words_past_end(f"the header of the values of layer {layer}")
             self._header_past_end("value", layer, type_id)
             return
+        self._headed = True
         if words[0] != type_id:
             raise self._other_type("value", layer, type_id, words[0])
         kind = cache_type(section.type_v or "", self._build)
@@ -315,7 +320,7 @@ class Loader:
         )
 
     def _words_past_end(self, what: str) -> None:
-        """What is not there before the first block holds leftovers, which fit no cache.
+        """What is not there before the first block of its kind holds leftovers, which fit no cache.
 
         Source: cuts at every word in front of the first block, restored on b10229 and b11549.
         """
@@ -331,6 +336,7 @@ class Loader:
     # Recurrent sections
 
     def _state(self, section: SectionExpectation) -> None:
+        self._headed = False
         count = self._cell_count(section)
         self._cells(section.member, count, _ANONYMOUS_CELL, 0)
         if count > 1:
@@ -342,12 +348,15 @@ class Loader:
             )
             raise Ended(Outcome.ABORTS, finding, "GGML_ASSERT on the cells that were found")
         words = self._words("II")
+        if words is None:
+            self._words_past_end(f"the words behind the cells of {section.member}")
         if words is not None and words[1] != section.n_layer:
             raise self._other_layers(section, words[1])
         if words is not None and words[0] != 0:
             message, logged = f"s_trans is {words[0]:,}", "incompatible s transposition"
             raise self._refusal("v-trans-mismatch", message, logged, "0", f"{words[0]:,}")
         for name, rows in (("r", section.k), ("s", section.v)):
+            self._headed = False
             for layer, row in zip(section.layers, rows, strict=False):
                 self._block(name, layer, _F32, row)
                 self._skip(count * row)

@@ -25,6 +25,8 @@ _PREFIX = 8
 _MROPE = 1
 _SPOILT = ("blob-geometry", "blob-rotation")
 """Ends of codes for blobs that are whole but not of this state."""
+_NO_TIP = (1 << 31) - 1
+"""A recurrent cell there counts as none: restores on b10229, b10809 and b11549."""
 _NEW_WRITER = 9473
 """Saves of older builds hold masked cells too. Source: ggml-org/llama.cpp PR #23981."""
 
@@ -108,7 +110,8 @@ def _tip(memory: Memory, parts: dict[str, Section]) -> int:
     if not memory.at_tip:
         return NOWHERE
     kinds = ("attention", "swa") if memory is Memory.COMPRESSED else ("recurrent",)
-    return max((_or_nowhere(parts[kind].pos_max) for kind in kinds if kind in parts), default=-1)
+    tip = max((_or_nowhere(parts[kind].pos_max) for kind in kinds if kind in parts), default=-1)
+    return NOWHERE if kinds == ("recurrent",) and tip == _NO_TIP else tip
 
 
 def _window(
