@@ -109,8 +109,8 @@ class _PartTree(Tree[Part]):
             note = f"{len(part.items):,}"
         return text((part.name, style), (f" {note}", QUIET))
 
-    def reveal(self, way: list[Part]) -> None:
-        """Open all above the last part, and go to it, without a message that it is highlighted."""
+    def reveal(self, way: list[Part]) -> Part:
+        """Open all above the last part, and go to it."""
         node = self.root
         for part in way[1:]:
             self.fill(node)
@@ -120,8 +120,8 @@ class _PartTree(Tree[Part]):
                 break
             node = found
         self.get_node_at_line(0)  # lays the lines out, which the cursor needs
-        with self.prevent(Tree.NodeHighlighted):
-            self.move_cursor(node)
+        self.move_cursor(node)
+        return node.data or way[0]
 
     def action_open(self) -> None:
         """Open the part, or go to the first in it."""
@@ -169,7 +169,7 @@ class Browser(App[None]):
     #right { width: 1fr; padding-left: 1; }
     BytesView { height: 1fr; }
     #known { height: auto; max-height: 40%; border-top: solid ansi_bright_black; }
-    #findings { height: auto; max-height: 40%; border: none; display: none;
+    #findings { height: auto; min-width: 20; max-height: 40%; border: none; display: none;
                 border-top: solid ansi_bright_black; }
     #prompt { height: 1; border: none; padding: 0; display: none; }
     #help { width: auto; max-width: 90%; height: auto; border: round ansi_bright_black;
@@ -193,6 +193,7 @@ class Browser(App[None]):
         self._found: list[tuple[str, int]] = []
         self._at = -1
         self._asked = ""
+        self._shown: Part | None = None
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -267,11 +268,13 @@ class Browser(App[None]):
 
     @on(Tree.NodeHighlighted)
     def _choose(self, event: Tree.NodeHighlighted[Part]) -> None:
-        if (part := event.node.data) is not None:
-            self._show(part)
+        moved = event.node is self._tree.cursor_node and event.node.data is not self._shown
+        if moved and event.node.data is not None:  # not when lines shift as parts are opened
+            self._show(event.node.data)
 
     def _show(self, part: Part) -> None:
         """Show the bytes of a part, and what is known of it."""
+        self._shown = part
         self._bytes.choose(part.span)
         self._tell(self._known(part))
 
@@ -314,8 +317,7 @@ class Browser(App[None]):
         self._bytes.action_scroll_to(offset)
 
     def _reveal(self, way: list[Part]) -> None:
-        self._tree.reveal(way)
-        self._show(way[-1])
+        self._show(self._tree.reveal(way))
 
     def action_findings(self) -> None:
         """Show the findings, or hide them."""
@@ -342,7 +344,7 @@ class Browser(App[None]):
     def _jump(self, finding: Finding) -> None:
         """Go to the part that has a finding, and say all of it."""
         if not finding.carrier:
-            self._tree.reveal(self._way(finding))
+            self._shown = self._tree.reveal(self._way(finding))
             self._bytes.choose(finding.span)
         self._tell(findings_part((finding,)))
 
