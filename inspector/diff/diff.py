@@ -179,13 +179,16 @@ def differences(a: Report, b: Report, *, deep: bool, progress: Progress = lambda
     if a.bundle.subject.identity != b.bundle.subject.identity:
         first = first_difference(a.source, b.source, a.source.whole(), b.source.whole(), progress)
     companions = tuple(_companions(a, b))
+    tokens = tokens_diff(a.tokens, b.tokens)
     if first is None and a.size == b.size:
-        return Diff(a, b, first, tokens_diff(a.tokens, b.tokens), companions=companions, deep=deep)
+        beside = any(not one.equal for one in companions)
+        checkpoints = tuple(_checkpoints(a, b, deep, progress)) if beside else ()
+        return Diff(a, b, first, tokens, checkpoints=checkpoints, companions=companions, deep=deep)
     return Diff(
         a,
         b,
         first,
-        tokens_diff(a.tokens, b.tokens),
+        tokens,
         tuple(field_diffs(a.identification.root, b.identification.root)),
         tuple(_sections(a, b, (a.source, a.sections), (b.source, b.sections), deep, progress)),
         tuple(_checkpoints(a, b, deep, progress)),

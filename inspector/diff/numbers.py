@@ -145,7 +145,7 @@ def compared(a: Part, b: Part, match: Match, progress: Progress = lambda n: None
                 notes.append(f"{counts}, not known to be of the same layers")
                 continue
             notes.append(f"{counts}: one of the files ends early")
-        pairs = list(zip(own, other, strict=False))
+        pairs = [(x, y) for x, y in zip(own, other, strict=False) if x.row_bytes or y.row_bytes]
         turned, note = _rotations(a, b, letter, pairs, match) if pairs else (None, "")
         notes += [note] if note else []
         layers += [_layer(_Pair(one, two, match, turned, progress)) for one, two in pairs]
@@ -195,12 +195,17 @@ class _Stored:
     @property
     def n_elements(self) -> int:
         """Elements of a row; 0 if they are not known."""
-        return (self.kind and self.kind.elements(self.first.row_bytes)) or 0
+        return (self.kind and self.kind.elements(self.row_bytes)) or 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row; 0 for models that have no such numbers."""
+        return self.first.row_bytes
 
     @property
     def form(self) -> tuple[int, int, int]:
         """What has to be equal for bytes to mean the same."""
-        return self.first.type_id, self.first.row_bytes, self.first.element_bytes
+        return self.first.type_id, self.row_bytes, self.first.element_bytes
 
     def owner(self, cells: Numbers) -> Numbers:
         """The block of each cell."""
@@ -213,7 +218,7 @@ class _Stored:
         if len({(b.type_id, b.row_bytes, b.element_bytes) for b in self.blocks}) > 1:
             return "it is of several types"
         size, kind = self.first.element_bytes, self.kind
-        if not self.first.row_bytes or (size and (kind is None or kind.block_bytes != size)):
+        if not self.row_bytes or (size and (kind is None or kind.block_bytes != size)):
             return "its rows make no sense"
         held = np.array([block.n_cells for block in self.blocks])
         if bool((held != np.diff(self.edges)).any()) or cells.max(initial=-1) >= self.edges[-1]:
@@ -316,7 +321,7 @@ class _Pair:
 
     def rows(self) -> Iterator[tuple[slice, slice, slice]]:
         """The same for rows whose numbers are not known."""
-        row = self.a.first.row_bytes
+        row = self.a.row_bytes
         for cells in self._cells(max(1, _TILE // row)):
             for column in range(0, row, _TILE):
                 columns = slice(column, min(row, column + _TILE))
@@ -478,17 +483,23 @@ def _rotations(
         return None, ""
     if one.problem(match.a) or two.problem(match.b):
         return None, ""
-    which = " and ".join(name for name, size in zip("AB", told, strict=True) if size is None)
-    doubt = f"{letter.upper()}: no word in {which} says whether quantized rows are rotated"
     sizes = [size for size in _MATRICES if not (size and one.n_elements % size)]
     ways = [(i, j) for i in _ways(told[0], sizes) for j in _ways(told[1], sizes)]
     errors = {way: error for way in ways if (error := _sampled(one, two, match, way)) <= _AGREE}
     if not errors:
-        return None, f"{doubt}, and turned back by no matrix do they agree"
+        which = " and ".join(name for name, size in zip("AB", told, strict=True) if size is None)
+        return None, (
+            f"{letter.upper()}: no word in {which} says whether rows are rotated, and turned back "
+            "by no matrix do they agree"
+        )
     found = min(errors, key=errors.__getitem__)
-    if found[0] == found[1]:
-        return found, f"{doubt}; they agree as they stand"
-    return found, f"{doubt}; they agree with those of A turned by {found[0]}, of B by {found[1]}"
+    undone = (
+        f"in {name} by {size}"
+        for name, size, word in zip("AB", found, told, strict=True)
+        if size and word is None
+    )
+    how = " and ".join(undone)
+    return found, how and f"{letter.upper()}: rotated {how}, which no word says: so rows agree"
 
 
 _OLDEST = "kv_self"

@@ -68,9 +68,8 @@ def page(
             _sections(diff.sections),
             _numbers(diff.sections),
             _fields(diff.fields, show_tokens=show_tokens),
-            _checkpoints(diff.checkpoints),
         )
-    for part in (*parts, _companions(diff)):
+    for part in (*parts, _checkpoints(diff.checkpoints), _companions(diff)):
         shown = list(part)
         if shown:
             yield Text()
@@ -177,13 +176,13 @@ def _tokens(tokens: TokensDiff | None, *, show_tokens: bool) -> Iterator[Text]:
     packing = "" if a.packing == b.packing else f", {a.packing} in A and {b.packing} in B"
     if not tokens.whole:
         read = " and ".join(f"{len(one.ids):,} of {one.count:,}" for one in (a, b))
-        yield text(label, f"only {read} can be read; the first {tokens.common:,} are equal")
+        yield text(label, f"only {read} can be read; {_common(tokens)}")
     elif tokens.equal:
         yield text(label, f"the same {counted(a.count, 'token')}{packing}")
         return
     else:
         numbers = f"{a.count:,} and {b.count:,}{packing}"
-        yield text(label, f"{numbers}; the first {tokens.common:,} are equal")
+        yield text(label, f"{numbers}; {_common(tokens)}")
     if tokens.divergent:
         ids = ""
         if show_tokens:
@@ -196,6 +195,11 @@ def _tokens(tokens: TokensDiff | None, *, show_tokens: bool) -> Iterator[Text]:
             f"         {label_more} goes on with {more.count - tokens.common:,} more where "
             f"{other} ends"
         )
+
+
+def _common(tokens: TokensDiff) -> str:
+    first = {0: "not even the first is", 1: "the first is"}
+    return first.get(tokens.common, f"the first {tokens.common:,} are") + " equal"
 
 
 def _sections(sections: Sequence[SectionDiff]) -> Iterator[RenderableType]:
@@ -326,7 +330,7 @@ def _remarks(one: SectionDiff) -> Iterator[str]:
     if equal:
         n_cells = counted(max(layer.n_cells for layer in layers), "cell")
         yield f"{one.path}: {equal:,} of {counted(len(layers), 'tensor')} equal in {n_cells}"
-    elif one.match is not None and one.numbers is not None and not layers and not one.match.why:
+    elif one.numbers and one.match and not (len(one.match.a) or one.match.why):
         yield f"{one.path}: no cell in both, nothing to compare"
     for why, group in groupby(
         sorted((layer for layer in layers if layer.why), key=lambda layer: layer.why),

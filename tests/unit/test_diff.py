@@ -279,7 +279,7 @@ def test_rows_that_no_word_says_are_turned(tmp_path: Path) -> None:
     plain, turned = stored(np.eye(64)), stored(matrix / 8)
     _, found = compared(tmp_path, plain, turned, "--deep")
     assert all(0 < layer["rms"] < 0.02 for layer in layers(found))
-    assert "of A turned by 0, of B by 64" in " ".join(found["sections"][0]["notes"])
+    assert "K: rotated in B by 64" in found["sections"][0]["notes"][0]
     odd = np.linalg.qr(np.random.default_rng(3).normal(size=(64, 64)))[0]
     _, found = compared(tmp_path, plain, stored(odd), "--deep")
     assert all(layer["why"] and layer["max_error"] == 0 for layer in layers(found))
