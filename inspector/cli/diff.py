@@ -42,10 +42,10 @@ def diff(
     from inspector.source import Unreadable
 
     deep = deep or tolerance is not None
-    file = a
+    where = a
     try:
         with examined(a) as one:
-            file = b
+            where = b
             with examined(b) as two:
                 total, begun = bytes_to_compare(one, deep=deep), time.monotonic()
                 with watched(total) as progress:
@@ -66,7 +66,7 @@ def diff(
                     if read >= LONG:
                         show(speed(read, seconds))
     except Unreadable as error:
-        complain(f"{file}: {unread(file, error)}")
+        complain(f"{where}: {unread(where, error)}")
         raise typer.Exit(USAGE) from error
     except NotCompared as error:
         complain(str(error))

@@ -157,6 +157,26 @@ class Diff:
         tokens = self.tokens is None or self.tokens.equal
         return tokens and all(section.within(tolerance) for section in self.sections)
 
+    @property
+    def beginning(self) -> str:
+        """Which of them, A or B, the other holds all of and goes on; empty if neither.
+
+        Their numbers count as far as they were compared.
+        """
+        tokens = self.tokens
+        if tokens is None or not tokens.whole or tokens.divergent or tokens.equal:
+            return ""
+        side = "A" if tokens.a.count < tokens.b.count else "B"
+        for one in self.sections:
+            match = one.match
+            if match is None or match.why or match.others:
+                return ""
+            left = match.only_a if side == "A" else match.only_b
+            equal = all(layer.within(0) for layer in one.layers)
+            if len(left) or not equal or (one.numbers is not None and not one.numbers.complete):
+                return ""
+        return side if self.sections else ""
+
 
 def differences(a: Report, b: Report, *, deep: bool, progress: Progress = lambda n: None) -> Diff:
     """All that is different about two files.
@@ -256,7 +276,7 @@ def _checkpoints(a: Report, b: Report, deep: bool, progress: Progress) -> Iterat
             yield CheckpointDiff(own, None)
             continue
         left.remove(other)
-        equal = _equal_blobs((a, own), (b, other), progress)
+        equal = _equal_blobs((a, own), (b, other))
         parts: tuple[SectionDiff, ...] = ()
         blobs = own.record.blob, other.record.blob
         if deep and not equal and blobs[0] is not None and blobs[1] is not None:
@@ -282,9 +302,7 @@ def _source(report: Report, point: Checkpoint) -> Source:
     return report.source if carrier == report.name else next(beside, report.source)
 
 
-def _equal_blobs(
-    a: tuple[Report, Checkpoint], b: tuple[Report, Checkpoint], progress: Progress
-) -> bool:
+def _equal_blobs(a: tuple[Report, Checkpoint], b: tuple[Report, Checkpoint]) -> bool:
     """Whether all blobs of two checkpoints are there, and equal."""
     own, other = a[1].record, b[1].record
     if not (own.complete and other.complete):
@@ -296,7 +314,7 @@ def _equal_blobs(
             continue
         if one is None or two is None or len(one) != len(two):
             return False
-        if first_difference(_source(*a), _source(*b), one, two, progress) is not None:
+        if first_difference(_source(*a), _source(*b), one, two) is not None:
             return False
     return True
 

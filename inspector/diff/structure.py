@@ -28,7 +28,7 @@ def first_difference(
         b: the second.
         one: bytes of the first.
         two: bytes of the second.
-        progress: is told how many bytes of the first were compared.
+        progress: is told how many bytes of the first are done with.
 
     Returns:
         The place; None if they are equal as far as the shorter one goes.
@@ -37,7 +37,7 @@ def first_difference(
     for at in range(0, common, _PIECE):
         n = min(_PIECE, common - at)
         own, other = a.read_at(one.start + at, n), b.read_at(two.start + at, n)
-        progress(n)
+        progress(n if own == other else common - at)
         if own != other:
             n = min(len(own), len(other))
             pieces = (np.frombuffer(data, np.uint8, n) for data in (own, other))

@@ -103,6 +103,11 @@ def _verdict(diff: Diff, tolerance: float | None) -> Iterator[Text]:
     elif tolerance is not None and diff.same_content(tolerance):
         words = f"same content: no error above {tolerance:g} of the largest number of its layer"
         yield text((words, STYLES["recognised"]))
+    elif side := diff.beginning:
+        other = "B" if side == "A" else "A"
+        what = "tokens, cells and numbers" if diff.deep else "tokens and cells"
+        words = f"{side} is the beginning of {other}: all its {what} are in {other}"
+        yield text((words, STYLES["recognised"]))
     else:
         yield text((f"they differ: {', '.join(_areas(diff))}", STYLES["warning"]))
     if diff.first is None:

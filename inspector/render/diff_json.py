@@ -27,6 +27,7 @@ def to_dict(diff: Diff, tolerance: float | None, *, show_tokens: bool) -> dict[s
         "b": _file(diff.b),
         "identical": diff.same_bytes,
         "same_content": same if diff.deep or same else None,
+        "beginning": diff.beginning.lower() or None,
         "tolerance": tolerance,
         "first_difference": diff.first,
         "first_difference_in": list(diff.owners) if diff.first is not None else None,

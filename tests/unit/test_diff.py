@@ -149,6 +149,13 @@ def test_one_save_goes_on_where_the_other_ends(tmp_path: Path) -> None:
     assert not found["same_content"]
     shown = ran(tmp_path / "a.slot", tmp_path / "b.slot").output
     assert "A goes on with 15 more where B ends" in shown
+    assert found["beginning"] == "b"
+    assert "B is the beginning of A: all its tokens and cells are in A" in shown
+    packed = state(IDS[:25])
+    data = bytearray(packed.data)
+    data[packed.mark("attn.streams[0].v[0].data").start + 9] ^= 1
+    _, found = compared(tmp_path, bytes(data), state().data, "--deep")
+    assert (found["beginning"], found["tokens"]["common"]) == (None, 25)
 
 
 SHUFFLED = tuple(int(i) for i in np.random.default_rng(0).permutation(N))
