@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from inspector.cli.completion import severities
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, failed, show, unread
 from inspector.cli.prompts import token_ids
@@ -53,6 +54,7 @@ def check(
     fail_on: str = typer.Option(
         "error",
         metavar="SEVERITY",
+        autocompletion=severities,
         help="Exit 1 from this severity on: error, warning, note or never. "
         "A restore that is refused or kills the server exits 1 unless it is never.",
     ),

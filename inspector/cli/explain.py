@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from inspector.cli.completion import explained
 from inspector.cli.exits import USAGE
 from inspector.cli.output import complain, show
 
@@ -12,6 +13,7 @@ def explain(
     code: str = typer.Argument(
         "",
         metavar="[CODE]",
+        autocompletion=explained,
         help="A code, such as file.truncated, or an action of repair, such as trim; none lists all "
         "codes.",
     ),

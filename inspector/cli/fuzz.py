@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from inspector.cli.completion import layout_ids
 from inspector.cli.exits import USAGE
 from inspector.cli.fuzz_mutate import mutate
 from inspector.cli.fuzz_output import manifest, put, ready
@@ -34,7 +35,11 @@ fuzz.command()(mutate)
 def generate(
     out: Path = typer.Option(..., "--out", metavar="DIR", help="Where to write; must be empty."),
     layout: list[str] = typer.Option(
-        [], "--layout", metavar="ID", help="Only files of this layout; repeatable."
+        [],
+        "--layout",
+        metavar="ID",
+        autocompletion=layout_ids,
+        help="Only files of this layout; repeatable.",
     ),
     seed: int = typer.Option(0, metavar="S", help="The same seed gives the same files."),
     count: int | None = typer.Option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
+from inspector.cli.completion import severities
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, failed, show, unread, width
 from inspector.render.escape import printable
@@ -76,6 +77,7 @@ def inspect(
     fail_on: str = typer.Option(
         "error",
         metavar="SEVERITY",
+        autocompletion=severities,
         help="Exit 1 from this severity on: error, warning, note or never.",
     ),
 ) -> None:

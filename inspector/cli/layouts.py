@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from inspector.cli.completion import languages, layout_ids
 from inspector.cli.exits import USAGE
 from inspector.cli.output import complain, exactly, show
 
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
 def layouts(
     layout_id: str = typer.Argument(
-        "", metavar="[ID]", help="A layout, such as ggsq4.hybrid; none lists all."
+        "",
+        metavar="[ID]",
+        autocompletion=layout_ids,
+        help="A layout, such as ggsq4.hybrid; none lists all.",
     ),
     export: str | None = typer.Option(
         None,
         metavar="LANGUAGE",
+        autocompletion=languages,
         help="Print it as ksy (Kaitai Struct) or hexpat (ImHex; not tried there).",
     ),
 ) -> None:

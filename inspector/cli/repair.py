@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from inspector.cli.bar import watched
+from inspector.cli.completion import actions, families
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, show
 from inspector.cli.prompts import token_ids
@@ -35,9 +36,12 @@ def repair(
     only: list[str] = typer.Option(
         [],
         metavar="ACTION",
+        autocompletion=actions,
         help="Take no other action; repeatable. `slotscope explain ACTION` says what it does.",
     ),
-    skip: list[str] = typer.Option([], metavar="ACTION", help="Do not take it; repeatable."),
+    skip: list[str] = typer.Option(
+        [], metavar="ACTION", autocompletion=actions, help="Do not take it; repeatable."
+    ),
     at: int | None = typer.Option(
         None, min=1, metavar="N", help="End at token N, or at the last checkpoint before it."
     ),
@@ -47,7 +51,10 @@ def repair(
         help="End where this prompt goes on: a JSON array of token ids; - for standard input.",
     ),
     to: str | None = typer.Option(
-        None, metavar="FAMILY", help="Write checkpoints as pkcl1, llcp1, sckp1, lsckpt2 …"
+        None,
+        metavar="FAMILY",
+        autocompletion=families,
+        help="Write checkpoints as pkcl1, llcp1, sckp1, lsckpt2 …",
     ),
     allow_loss: bool = typer.Option(
         False,

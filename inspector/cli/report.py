@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from inspector.cli.completion import severities
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, unread
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
@@ -38,6 +39,7 @@ def report(
     fail_on: str = typer.Option(
         "error",
         metavar="SEVERITY",
+        autocompletion=severities,
         help="Exit 1 from this severity on: error, warning, note or never. "
         "A restore that is refused or kills the server exits 1 unless it is never.",
     ),
@@ -132,7 +134,7 @@ def _write(page: str, output: Path, originals: list[Path], *, force: bool) -> No
     data = page.encode("utf-8", "backslashreplace")
     content = Composed((Write(data, "report"),), output.name)
     write([File(output, content, 0o644)], (), lambda places: None, force=force)
-    document(f"{output}: {len(data):,} bytes")
+    document(f"written: {output}")
 
 
 def _code(found: Overview, limit: int) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
+from inspector.cli.completion import orders, severities
 from inspector.cli.exits import CRASH, FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.cli.output import complain, document, show, width
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
@@ -60,6 +61,7 @@ def scan(
     sort: str | None = typer.Option(
         None,
         metavar="FIELD",
+        autocompletion=orders,
         help="Sort by size, age, tokens, restore, worst …; -size: largest first.",
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON, one document a line."),
@@ -80,6 +82,7 @@ def scan(
     fail_on: str = typer.Option(
         "error",
         metavar="SEVERITY",
+        autocompletion=severities,
         help="Exit 1 if a line that is shown has a finding from this severity on: error, warning, "
         "note or never. A restore that is refused or kills the server exits 1 unless it is never.",
     ),

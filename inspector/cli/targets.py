@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from inspector.cli.completion import builds
+
 ForOption = Annotated[
     str | None,
     typer.Option(
@@ -20,6 +22,7 @@ BuildOption = Annotated[
     typer.Option(
         "--build",
         metavar="BUILD",
+        autocompletion=builds,
         help="Its build: b11549, v0.6.0, turboquant@b9079, ik@2026-08-15 …",
     ),
 ]
