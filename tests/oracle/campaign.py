@@ -25,6 +25,7 @@ from pathlib import Path
 from inspector.check import Check, checked
 from inspector.findings import Severity
 from inspector.identify import Verdict
+from inspector.model.identity import Outcome as Belongs
 from inspector.repair.draft import Options
 from inspector.repair.outcome import carry_out
 from inspector.repair.plan import planned
@@ -138,7 +139,7 @@ class Trial:
     """One case."""
 
     def __init__(self, bench: Bench, dice: random.Random, models: Sequence[Path]) -> None:
-        self.bench, self.dice = bench, dice
+        self.bench, self.dice, self.models = bench, dice, models
         self.model, self.wrote, self.reads = dice.choice(models), server(dice), server(dice)
         self.seen: Counter[str] = Counter()
 
@@ -153,6 +154,7 @@ class Trial:
         yield from self._about_the_save(path, held)
         asked = prompts(held, self.dice)
         yield from self._restored(path, held, asked, exact=True)
+        yield from self._of_another_model(path)
         new = path.with_name(NEW)
         with ExitStack() as stack:
             command = f"llama-server {' '.join(self.reads.flags)}"
@@ -185,12 +187,23 @@ class Trial:
             if report.tokens is None or tuple(report.tokens.ids) != held:
                 yield "inspect: other tokens"
 
+    def _of_another_model(self, path: Path) -> Iterator[str]:
+        """Nothing belongs to a model with other numbers."""
+        other = self.dice.choice([model for model in self.models if model != self.model])
+        found = verdict(path, other, self.reads, (), ())
+        self.seen[f"another model {found.identity.outcome}"] += 1
+        if found.identity.outcome in (Belongs.MATCHES, Belongs.RELATED):
+            yield f"{found.identity.outcome} {other.name}: {found.identity.evidence}"
+
     def _restored(
         self, path: Path, held: Tokens, asked: Sequence[Tokens], *, exact: bool
     ) -> Iterator[str]:
         """What a restore and each prompt behind it do otherwise than was said."""
         found = verdict(path, self.model, self.reads, held, asked)
         warned = [f.code for f in found.findings if f.severity is not Severity.NOTE]
+        self.seen[f"model {found.identity.outcome}"] += 1
+        if found.identity.outcome.in_short == Belongs.DIFFERS:
+            yield f"model: {found.identity.outcome}, {found.identity.evidence}"
         for prompt, claim in zip(asked, found.reuse, strict=True):
             with self.bench.serve(self.reads.build, self.model, self.reads.flags) as running:
                 restored = running.restore(path.name, self.reads.slot)
@@ -221,6 +234,8 @@ class Trial:
 def alike(one: Answer, other: Answer) -> bool:
     """Whether two answers find tokens alike likely; one that is not listed is the least likely."""
     some, others = one.likeliest, other.likeliest
+    if None in (*some.values(), *others.values()):  # what is no number
+        return some.keys() == others.keys()
     least, lowest = min(some.values()), min(others.values())
     return all(
         abs(some.get(token, least) - others.get(token, lowest)) < ALIKE

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +53,15 @@ from tests.support.belonging import (
     row,
     usual,
 )
-from tests.support.first_layer import Model, angles, decoded, encoded, turned, yarn_angles
+from tests.support.first_layer import (
+    Model,
+    angles,
+    decoded,
+    encoded,
+    hadamard,
+    turned,
+    yarn_angles,
+)
 from tests.support.writer import Cache, Cell, Memory, Row, Slot, Tokens, pack, small_numbers
 
 # -- keys that alone are wrong ---------------------------------------------------------------------
@@ -126,6 +136,31 @@ def test_context_shifts_round_keys_again(tmp_path: Path) -> None:
     assert k is not None
     assert v is not None
     assert k.excess > AGREES > v.excess
+
+
+@pytest.mark.parametrize(
+    ("now", "transposed"), [("f32", False), ("f16", False), ("f16", True), ("q8_0", False)]
+)
+@pytest.mark.parametrize("rotated", [0, 64])
+@pytest.mark.parametrize("was", ["q4_0", "q4_1", "q5_1"])
+def test_what_a_coarser_type_lost_is_no_other_position(
+    was: str, now: str, rotated: int, transposed: bool, tmp_path: Path
+) -> None:
+    """Rows of a cache of another type, perhaps rotated there, that were stored anew in this one."""
+    model, kind = usual(head=64), GGMLQuantizationType[was.upper()]
+
+    def coarse(model: Model, token: int, pos: int) -> tuple[Any, Any]:
+        rows = (hadamard(row, rotated) if rotated else row for row in plain(model, token, pos))
+        kept = (dequantize(quantize(np.float32(row), kind), kind) for row in rows)
+        k, v = (hadamard(row, rotated) if rotated else row for row in kept)
+        return k, v
+
+    state = attention_state(model, coarse, k_type=now, v_type=now, transposed=transposed)
+    found = identity(tmp_path, state, model)
+    assert found.outcome is Outcome.MATCHES, found.evidence
+    assert {side.type for side in found.sides} == {was}
+    moved = attention_state(model, coarse, k_type=now, v_type=now, moved=5)
+    assert identity(tmp_path, moved, model).outcome is Outcome.OTHER_POSITIONS
 
 
 # -- rotation --------------------------------------------------------------------------------------

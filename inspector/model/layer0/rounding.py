@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from formats.ggml_types import GgmlType
+from formats.ggml_types import TYPES, GgmlType
 from inspector.arrays.numbers import IQ4_NL, Floats
 from inspector.model.layer0.side import Way
 
@@ -131,6 +131,33 @@ def as_stored(numbers: Floats, kind: GgmlType) -> Floats:
         case name if name in _BLOCKWISE:
             return _in_blocks(numbers, BLOCK, _BLOCKWISE[name])
     return numbers
+
+
+def grain(rows: Floats, computed: Floats, kind: GgmlType) -> GgmlType:
+    """The coarsest type that rows have been through: the one they are in, or one before it.
+
+    Args:
+        rows: as they are stored, shape `(cells, row)`.
+        computed: what they are of, which tells what a type costs rows that are new to it.
+        kind: their type.
+    """
+    found, most = kind, 0.0
+    for other in _COARSE:
+        cost = _changed(computed, other)
+        if cost > most and _changed(rows, other) < _KEPT * cost:
+            found, most = other, cost
+    return found
+
+
+def _changed(numbers: Floats, kind: GgmlType) -> float:
+    """What storing numbers costs, relative to their size."""
+    size = float(np.linalg.norm(numbers))
+    return float(np.linalg.norm(as_stored(numbers, kind) - numbers)) / size if size else 0.0
+
+
+_COARSE = tuple(kind for kind in TYPES if kind.name in _BLOCKWISE)
+_KEPT = 1 / 3
+"""What comes back in a type costs little: a tenth of what it did if it was in f16 meanwhile."""
 
 
 def multiplied(numbers: Floats, kind: GgmlType, way: Way) -> Floats:

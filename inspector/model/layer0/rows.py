@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from inspector.arrays.numbers import Floats
 from inspector.arrays.rotation import rotate
 from inspector.model.layer0.projection import WAYS, Part
 from inspector.model.layer0.rope import Rope
-from inspector.model.layer0.rounding import as_stored
+from inspector.model.layer0.rounding import BLOCK, as_stored, grain
 from inspector.model.layer0.side import AGREES, DISTINCT, OTHER, SINGLE, Side
 from inspector.model.layer0.stored import Sample
 from inspector.sections import Block
@@ -63,10 +64,12 @@ class Rows:
         best = self._fit(predicted, apart)
         if best is None:
             return None
-        whole = best.rotation and predicted.shape[-1] % best.rotation == 0
-        rotation = best.rotation if whole else 0
-        exact = rotate(predicted[best.way], rotation)
-        lost = np.linalg.norm(as_stored(exact, self.kind) - exact, axis=-1) / apart[best.way]
+        kind, turned = self._grain
+        exact = predicted[best.way]
+        for size in (best.rotation, turned):
+            if size and exact.shape[-1] % size == 0:
+                exact = rotate(exact, size)
+        lost = np.linalg.norm(as_stored(exact, kind) - exact, axis=-1) / apart[best.way]
         known = np.isfinite(lost)
         compared = np.isfinite(best.errors).any(axis=1)
         off, lost_here = np.median(best.errors, axis=1), np.median(lost, axis=1)
@@ -79,7 +82,7 @@ class Rows:
             rounding=float(np.median(lost[known])) if known.any() else np.inf,
             way=WAYS[best.way],
             rotation=best.rotation,
-            type=self.kind.name,
+            type=kind.name,
             n_cells=int(compared.sum()),
             n_distinct=len(np.unique(self.sample.tokens[compared])),
             first=int(pos[compared].min()),
@@ -90,6 +93,22 @@ class Rows:
             path=self.block.path,
             span=self.block.data or self.block.span,
         )
+
+    @cached_property
+    def _grain(self) -> tuple[GgmlType, int]:
+        """The coarsest type that the rows have been through, and how they were rotated for it."""
+        usual = self.computed[0]
+        partly = self.block.element_bytes and usual.shape[-1] % BLOCK  # not all elements are read
+        if partly or self.part.name == "r":
+            return self.kind, 0
+        for size in (0, *(size for size in self._sizes() if self.stored.shape[1] % size == 0)):
+            rows = rotate(self.stored, size)
+            if self.block.element_bytes:
+                rows = rows[:, self.part.elements]
+            kind = grain(rows, usual, self.kind)
+            if kind is not self.kind:
+                return kind, size
+        return self.kind, 0
 
     def _empty(self, exact: Floats) -> NDArray[np.bool_]:
         """Whether a row is zero although the computed one is not, as its type stores it."""
@@ -126,22 +145,25 @@ class Rows:
         found = rope.turn(numbers, self.sample.positions, part.rope_at)
         return found if part.after is None else found * part.after
 
-    def _rotations(self) -> tuple[int, ...]:
+    def _sizes(self) -> list[int]:
         """Sizes of the matrices that rows may have been multiplied by.
 
         Source: llama.cpp b8619 (PR #21038): 64 for values, for keys the largest power of two that
         divides a head; ik_llama.cpp 18fdd80ea `-khad`, a95981013 `-vhad`: the head if it is a
         power of two, 64 for latent rows.
         """
-        if self.kind.block_elements == 1 and not self.kind.row_prefix_bytes:
-            return (0,)
         head, width = self.part.elements.shape[1], self.stored.shape[1]
         sizes = {size for size in (64, 128, 256, 512) if head % size == 0}
         if head.bit_count() == 1 and width % head == 0:
             sizes.add(head)
         if self.part.latent and width % 64 == 0:
             sizes.add(64)
-        return 0, *sorted(sizes)
+        return sorted(sizes)
+
+    def _rotations(self) -> tuple[int, ...]:
+        """Those sizes, and 0 for none; nothing else for types without blocks, never rotated."""
+        plain = self.kind.block_elements == 1 and not self.kind.row_prefix_bytes
+        return (0,) if plain else (0, *self._sizes())
 
     def multiple(self, rope: Rope, rotation: int) -> float:
         """How many times as large as computed the turned elements are, the median over rows."""
