@@ -117,7 +117,7 @@ def _check_unchanged(report: Report) -> None:
     files = [(report.bundle.subject, report.source)]
     files += [(other.companion.file, other.source) for other in report.beside]
     for file, source in files:
-        if source.stamp() != (file.size, file.mtime_ns):
+        if source.size != file.size or source.stamp() != (file.size, file.mtime_ns):
             raise NotWritten(f"{file.path} changed while it was read")
 
 

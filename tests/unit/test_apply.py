@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from shutil import copy
 import pytest
 from typer.testing import CliRunner
 
+from inspector import report
 from inspector.cli.app import app
 from inspector.repair import apply
 from inspector.repair.apply import NotWritten
@@ -24,8 +26,20 @@ from inspector.repair.plan import NAMES as NAMES_OF_ACTIONS
 from inspector.repair.plan import Plan, planned
 from inspector.report import examined
 from inspector.source import Unreadable
+from tests.support.disk import fill, free_bytes, small_disk
 from tests.support.large import large_slot
 from tests.support.meter import python
+from tests.support.writer import (
+    DIALECTS,
+    F16,
+    Cache,
+    Memory,
+    Row,
+    Slot,
+    Tokens,
+    cells_of,
+    pack,
+)
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples/intact/ggsq2.hybrid--with-pkcl1.slot"
 NAMES = ("new.bin", "new.bin.checkpoints", "new.bin" + RECORD)
@@ -60,16 +74,16 @@ def repaired(path: Path, new: Path, *, to: str = "llcp1", force: bool = False) -
         carry_out(plan, new, force=force)
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, hidden ones too."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def content(folder: Path, *, but: Path | None = None) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too, but for a folder in it."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path != but}
 
 
 @contextmanager
-def unchanged(folder: Path) -> Iterator[None]:
-    before = content(folder)
+def unchanged(folder: Path, *, but: Path | None = None) -> Iterator[None]:
+    before = content(folder, but=but)
     yield
-    assert content(folder) == before
+    assert content(folder, but=but) == before
 
 
 @pytest.mark.usefixtures("way")
@@ -96,8 +110,8 @@ def test_all_files_are_written(original: Path) -> None:
     states = [(folder / name).stat() for name in NAMES]
     assert {stat.S_IMODE(status.st_mode) for status in states} == {0o640}
     assert len({status.st_mtime_ns for status in states}) == 1
-    with examined(folder / "new.bin") as report:
-        assert [one.usable for one in report.checkpoints] == [True, True]
+    with examined(folder / "new.bin") as found:
+        assert [one.usable for one in found.checkpoints] == [True, True]
 
 
 @pytest.mark.usefixtures("way")
@@ -289,8 +303,8 @@ def test_a_companion_that_cannot_be_read_is_told(
     code, text = shown(original, "-o", original.with_name("new.bin"))
     assert code == 1
     assert f"slot.bin.ckpt cannot be read: {why}; its checkpoints are not in the copy" in text
-    with examined(original) as report:
-        (found,) = [one for one in report.findings if one.code == "sidecar.unreadable"]
+    with examined(original) as seen:
+        (found,) = [one for one in seen.findings if one.code == "sidecar.unreadable"]
         assert found.message == f"slot.bin.ckpt cannot be read: {why}"
     for words in (["inspect"], ["check", "--build", "turboquant@b9079"]):
         result = CliRunner().invoke(app, [*words, str(original)])
@@ -479,6 +493,63 @@ def test_a_source_that_cannot_be_read(original: Path, monkeypatch: pytest.Monkey
             carry_out(plan, original.parent / "new.bin")
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of one MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder):
+        yield folder
+
+
+@pytest.mark.usefixtures("way")
+def test_a_disk_that_fills_up(original: Path, disk: Path) -> None:
+    """Page by page: the state does not fit, its list does not, the record does not, all fit."""
+    new, page = disk / "new.bin", os.statvfs(disk).f_frsize
+    words = (original, "--to", "llcp1", "-o", new)
+    blamed = []
+    for left in range(0, 64 * page, page):
+        fill(disk, left)
+        with unchanged(original.parent, but=disk):
+            code, text = shown(*words)
+        if code == 0:
+            break
+        assert code == 2
+        (name,) = [
+            name for name in NAMES if f"/{name}:Nospaceleftondevice" in "".join(text.split())
+        ]
+        blamed.append(name)
+        assert [path.name for path in disk.iterdir()] == ["ballast"]
+        assert free_bytes(disk) == left
+    pages = [-(-(disk / name).stat().st_size // page) for name in NAMES]
+    assert blamed == [name for name, n in zip(NAMES, pages, strict=True) for _ in range(n)]
+
+
+@pytest.mark.usefixtures("way")
+def test_a_state_that_is_larger_than_the_disk(tmp_path: Path, disk: Path) -> None:
+    tokens = Tokens(tuple(range(1, 1001)))
+    rows = (Row(F16, 1024),) * 2
+    memory = Memory({"attn": Cache((cells_of(tokens),), k=rows, v=rows)}, DIALECTS[""])
+    path = tmp_path / "slot.bin"
+    path.write_bytes(pack(Slot(2, tokens, memory)).data)
+    before, free = path.read_bytes(), free_bytes(disk)
+    code, text = shown(path, "--build", "b10809", "-o", disk / "new.bin")
+    assert code == 2
+    assert "new.bin:Nospaceleftondevice" in "".join(text.split())
+    assert path.read_bytes() == before
+    assert not list(disk.iterdir())
+    assert free_bytes(disk) == free
+
+
+@pytest.mark.usefixtures("way")
+def test_a_disk_that_is_read_only(original: Path, disk: Path) -> None:
+    subprocess.run(("mount", "-o", "remount,ro", str(disk)), check=True)
+    with unchanged(original.parent, but=disk):
+        code, text = shown(original, "--to", "llcp1", "-o", disk / "new.bin")
+    assert code == 2
+    assert "Read-onlyfilesystem" in "".join(text.split())
+
+
 def grow(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"more")
@@ -486,6 +557,84 @@ def grow(path: Path) -> None:
 
 def shrink(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1500)
+
+
+def fail(path: Path) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("happening", [fail, grow, shrink], ids=["fail", "grow", "shrink"])
+@pytest.mark.parametrize("in_kernel", [True, False])
+@pytest.mark.parametrize("name", ["slot.bin", "slot.bin.ckpt"])
+def test_a_source_that_goes_wrong_at_any_read(
+    original: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    happening: Callable[[Path], None],
+    name: str,
+    *,
+    in_kernel: bool,
+) -> None:
+    """The first, the fifth, … read of a file meets it, while it is looked at or copied."""
+    if not in_kernel:
+        monkeypatch.setattr(apply, "_in_kernel", lambda *args: 0)
+    folder, path, left = original.parent, original.with_name(name), [0]
+    inode, before = path.stat().st_ino, content(folder)
+
+    def meeting(call: Callable[..., object]) -> Callable[..., object]:
+        def read(descriptor: int, *args: object, **more: object) -> object:
+            if os.fstat(descriptor).st_ino == inode:
+                left[0] -= 1
+                if not left[0]:
+                    happening(path)
+            return call(descriptor, *args, **more)
+
+        return read
+
+    for call in ("pread", "preadv", "copy_file_range"):
+        monkeypatch.setattr(os, call, meeting(getattr(os, call)))
+    codes = []
+    for n in range(1, 400, 4):
+        path.write_bytes(before[name])
+        left[0] = n
+        result = CliRunner().invoke(app, ["repair", *map(str, words_of(folder))])
+        assert result.exception is None or isinstance(result.exception, SystemExit), n
+        codes.append(result.exit_code)
+        if left[0] > 0:
+            break
+        new = {key: data for key, data in content(folder).items() if key not in before}
+        if codes[-1] == 0:  # the kernel did not copy, and reading did
+            assert happening is fail
+            assert set(new) == set(NAMES)
+            for key in new:
+                (folder / key).unlink()
+        else:
+            assert codes[-1] in (1, 2)
+            assert not new, n
+    assert codes[-1] == 0
+    assert len(codes) > 5
+
+
+def words_of(folder: Path) -> tuple[object, ...]:
+    return folder / "slot.bin", "--to", "llcp1", "-o", folder / "new.bin"
+
+
+def test_a_source_that_grows_before_anything_is_read(
+    original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its size is taken when it is opened; what lies beside it, and how old it is, afterwards."""
+    real = report.bundle
+
+    def late(path: str | Path) -> object:
+        grow(original)
+        return real(path)
+
+    monkeypatch.setattr(report, "bundle", late)
+    with (
+        plan_of(original) as plan,
+        pytest.raises(NotWritten, match=r"slot.bin changed while it was read"),
+    ):
+        carry_out(plan, original.with_name("new.bin"))
+    assert set(content(original.parent)) == {"slot.bin", "slot.bin.ckpt"}
 
 
 def overwrite(path: Path) -> None:
