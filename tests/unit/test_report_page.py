@@ -65,7 +65,7 @@ def test_what_a_person_sees_first() -> None:
     read = sound(page_of(LONG, GEMMA))
     for words in ("refuses", "0 of 84", "0 → 83 reused", "2 steps: relayout, synthesize-tip"):
         assert words in read.text
-    assert "The state is of this model." in read.text
+    assert "the state is of this model" in read.text
     assert "target.version-mismatch" in read.text
 
 

@@ -378,8 +378,10 @@ def _runs(root: Node) -> Iterator[_Run]:
     )
     roles = {child.name: child.role for child in root.children}
     for key, group in groupby(leaves, key=lambda pair: _key_of(*pair)):
-        role = roles.get(key.partition(".")[0], "")
-        yield _Run(_short(key), role or FIELDS, tuple(node.span for _, node in group))
+        role = roles.get(key.partition(".")[0]) or root.role
+        yield _Run(
+            _short(key), role if role in _ROLES else FIELDS, tuple(node.span for _, node in group)
+        )
 
 
 def _key_of(path: str, node: Node) -> str:

@@ -16,9 +16,10 @@ from inspector.render.html.findings import Shown, badge, cards, left_out, shown
 from inspector.render.html.markup import Html, aside, element, inside, labelled, prose, table
 from inspector.render.html.memory import checkpoints, positions
 from inspector.render.html.numbers import heat
-from inspector.render.html.reuse import gain, repair, reuse, reused, target_name, verdict
+from inspector.render.html.reuse import gain, repair, reuse, reused, verdict
 from inspector.render.html.style import POLICY, SCRIPT, STYLE
 from inspector.render.page import counted
+from inspector.render.verdict import server_name
 
 if TYPE_CHECKING:
     from inspector.overview import Overview
@@ -173,14 +174,14 @@ def _tiles(one: Overview) -> Html:
     tone = "bad" if tone == "bad" or not worst else "warn" if worst == 1 else tone
     tiles = [_tile("the file", tone, numbers, understood)]
     if check is not None:
-        tiles.append(_tile(f"restore on {target_name(check)}", *verdict(check)))
+        tiles.append(_tile(f"restore on {server_name(check.target)}", *verdict(check)))
         first = check.reuse[0]
         total = first.found.request.shared
         lost = not first.found.reused
         tone = "warn" if first.found.reused is None else "bad" if lost and total else "good"
         value = f"{reused(first)} of {total:,}" if first.found.reused is not None else "not known"
         half = check.reuse[-1]
-        more = f"tokens are reused; if it shares only {half.found.request.shared:,}: {reused(half)}"
+        more = f"tokens are reused; {reused(half)} if it shares {half.found.request.shared:,}"
         tiles.append(_tile("the next prompt, going on", tone, value, more))
     if one.plan is not None or one.hopeless:
         tiles.append(_tile("after a repair", *gain(one)))
@@ -225,9 +226,7 @@ def _findings_part(
         if findings
         else element("p", "Nothing that this server meets."),
         left_out(one.findings),
-        element(
-            "p", "Also true of the file, and answered or not met by this server:", class_="quiet"
-        )
+        element("p", "Also found, and not counted for this server:", class_="quiet")
         if others
         else "",
         cards(others, f"h{level}", marked),

@@ -10,7 +10,6 @@ from inspector.findings import Severity, worst
 from inspector.render.html.figures import drawing, figure, path, plot
 from inspector.render.html.markup import Html, aside, element, inside, labelled, prose, table
 from inspector.render.page import counted
-from inspector.render.verdict import server_name
 from inspector.server.loader import Outcome
 
 if TYPE_CHECKING:
@@ -219,13 +218,15 @@ def verdict(check: Check) -> tuple[str, str, str]:
     more = "" if outcome is Outcome.ACCEPTS else check.restore.message
     more += f" ({check.restore.reason})" if check.restore.reason else ""
     judged = check.identity.outcome.in_short
-    model = {"matches": "The state is of this model.", "differs": "The state is of another model."}
-    more += f"{'. ' if more else ''}{model[judged]}" if judged in model else ""
+    model = {"matches": "the state is of this model", "differs": "the state is of another model"}
+    named = not any(line.startswith("build ") for line in check.target.assumed)
+    remarks = [
+        more,
+        model.get(judged, ""),
+        "" if named else "no build was named: it is the newest",
+    ]
+    more = " · ".join(filter(None, remarks))
     tone = (
         "warn" if judged == "differs" and outcome is Outcome.ACCEPTS else tones.get(outcome, "bad")
     )
     return tone, values.get(outcome, str(outcome)), more
-
-
-def target_name(check: Check) -> str:
-    return server_name(check.target)

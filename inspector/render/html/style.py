@@ -114,7 +114,8 @@ code{overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.2rem,1fr));gap:.8rem;
 margin:1.2rem 0 0;padding:0;list-style:none}
 .tile{background:var(--card);border:1px solid var(--line);border-top:4px solid var(--tone);
-border-radius:12px;padding:.85rem 1.1rem 1rem;min-width:0}
+border-radius:12px;padding:.85rem 1.1rem 1rem;min-width:0;
+display:grid;grid-row:span 3;grid-template-rows:subgrid;row-gap:0;align-content:start}
 .tile .label{color:var(--quiet);font-size:.85rem;display:block;overflow-wrap:anywhere}
 .tile .value{color:var(--tone);font-size:1.3rem;font-weight:650;line-height:1.3;display:block;
 margin:.15rem 0 .2rem;overflow-wrap:anywhere}
