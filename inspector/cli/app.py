@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typer
+from typer.core import TyperCommand
 
 from inspector.cli.anonymize import anonymize
 from inspector.cli.browse import browse
@@ -13,17 +14,20 @@ from inspector.cli.fuzz import fuzz
 from inspector.cli.geometry import geometry
 from inspector.cli.inspect import InspectCommand, inspect
 from inspector.cli.layouts import layouts
+from inspector.cli.man import man
 from inspector.cli.repair import repair
 from inspector.cli.report import report
 from inspector.cli.scan import ScanCommand, scan
 from inspector.cli.seal import seal
+from inspector.cli.summaries import EXIT_CODES, examples, summary
 from inspector.cli.tokens import tokens
-from inspector.cli.usage import Commands
+from inspector.cli.usage import Command, Commands
 
 app = typer.Typer(
     name="slotscope",
     cls=Commands,
     help="The fsck of llama.cpp session state: slot saves, prompt caches, checkpoint sidecars.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -59,6 +63,14 @@ app.command()(repair)
 app.command()(tokens)
 app.command()(anonymize)
 app.command()(geometry)
-app.add_typer(fuzz)
+app.add_typer(fuzz, short_help=summary("fuzz"))
 app.command()(layouts)
 app.command()(explain)
+app.command()(man)
+
+for command in (*app.registered_commands, *fuzz.registered_commands):
+    if command.cls is TyperCommand:
+        command.cls = Command
+    if command.callback is not None:
+        command.short_help = summary(command.callback.__name__)
+        command.epilog = examples(command.callback.__name__)

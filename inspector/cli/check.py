@@ -25,7 +25,7 @@ _MOST_TOKENS = (1 << 31) - 1
 
 
 def check(
-    files: list[Path] = typer.Argument(..., metavar="FILE", readable=False, help="Slot files."),
+    files: list[Path] = typer.Argument(..., metavar="FILE...", readable=False, help="Slot files."),
     command: ForOption = None,
     build: BuildOption = None,
     model: ModelOption = None,

@@ -13,6 +13,7 @@ from inspector.cli.fuzz_mutate import mutate
 from inspector.cli.fuzz_output import manifest, put, ready
 from inspector.cli.fuzz_run import dictionary, minimize, run
 from inspector.cli.output import complain, document
+from inspector.cli.usage import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 fuzz = typer.Typer(
     name="fuzz",
+    cls=Commands,
     help="Test data for loaders of these files: valid ones, and named mutations.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -62,7 +62,9 @@ def run(
     cpu_time: int = _CPU_TIME,
     memory: int = _MEMORY,
     refuses: list[int] = _REFUSES,
-    jobs: int = typer.Option(1, min=1, max=256, help="Processes at a time; a server is one."),
+    jobs: int = typer.Option(
+        1, min=1, max=256, metavar="N", help="Processes at a time; a server is one."
+    ),
     compare: bool = typer.Option(
         False, "--compare", help="Hold what it does against what `inspect` says of the file."
     ),
@@ -214,7 +216,7 @@ def minimize(
     memory: int = _MEMORY,
     refuses: list[int] = _REFUSES,
     seconds: float = typer.Option(
-        120.0, min=1.0, max=86400.0, help="After so long nothing more is tried."
+        120.0, min=1.0, max=86400.0, metavar="S", help="After so long nothing more is tried."
     ),
     force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
 ) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand
 
 from inspector.cli.completion import severities
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, failed, show, unread, width
+from inspector.cli.usage import Command
 from inspector.render.escape import printable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OFFSET = r"(0x[0-9a-f]{1,16}|[0-9]{1,19})?"
 _RANGE = re.compile(rf"{_OFFSET}\.\.{_OFFSET}", re.IGNORECASE)
 
 
-class InspectCommand(TyperCommand):
+class InspectCommand(Command):
     """`--hex` may stand alone: then it means the node of `--path`, or the whole file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -47,7 +47,7 @@ class _NoSuchPart(Exception):
 
 def inspect(
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE", readable=False, help="State files, sidecars or model files."
+        ..., metavar="FILE...", readable=False, help="State files, sidecars or model files."
     ),
     path: str | None = typer.Option(
         None, metavar="PATH", help="Show this part of the tree, such as attn.streams[0].k[3]."
@@ -59,7 +59,10 @@ def inspect(
         help="Show annotated bytes: of a part, of a range, or alone of what --path names.",
     ),
     depth: int | None = typer.Option(
-        None, min=1, help="Levels of the tree to show; 2 for --path, without it of the whole file."
+        None,
+        min=1,
+        metavar="N",
+        help="Levels of the tree to show; 2 for --path, without it of the whole file.",
     ),
     show_tokens: bool = typer.Option(
         False, "--show-tokens", help="Print token ids. They are text: think before you paste them."

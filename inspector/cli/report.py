@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def report(
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE", readable=False, help="States or sidecars; all files of a folder."
+        ..., metavar="FILE...", readable=False, help="States or sidecars; all files of a folder."
     ),
     output: Path = typer.Option(
         ..., "-o", "--output", metavar="PAGE", help="Where to write the page, such as report.html."

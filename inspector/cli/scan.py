@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand
 
 from inspector.cli.completion import orders, severities
 from inspector.cli.exits import CRASH, FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.cli.output import complain, document, show, width
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
+from inspector.cli.usage import Command
 
 if TYPE_CHECKING:
     from inspector.cli.bar import Bar
@@ -33,7 +33,7 @@ _POLL = 1.0
 """Seconds between two looks at folders that are watched."""
 
 
-class ScanCommand(TyperCommand):
+class ScanCommand(Command):
     """`--json` may be followed by the word `lines`, which is what it prints."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -46,7 +46,7 @@ _JSON_LINES = ("--json", "lines")
 
 
 def scan(
-    paths: list[str] = typer.Argument(..., metavar="PATH", help="Folders, files, addresses."),
+    paths: list[str] = typer.Argument(..., metavar="PATH...", help="Folders, files, addresses."),
     command: ForOption = None,
     build: BuildOption = None,
     model: ModelOption = None,

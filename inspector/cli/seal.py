@@ -12,7 +12,9 @@ from inspector.cli.output import complain, document, show
 
 
 def seal(
-    files: list[Path] = typer.Argument(..., metavar="FILE", help="States; their companions too."),
+    files: list[Path] = typer.Argument(
+        ..., metavar="FILE...", help="States; their companions too."
+    ),
     command: str | None = typer.Option(
         None, "--for", metavar="COMMAND", help="The server that wrote it, to be remembered."
     ),
