@@ -22,6 +22,7 @@ from inspector.cli.seal import seal
 from inspector.cli.summaries import EXIT_CODES, examples, summary
 from inspector.cli.tokens import tokens
 from inspector.cli.usage import Command, Commands
+from inspector.cli.whose import whose
 
 app = typer.Typer(
     name="slotscope",
@@ -62,6 +63,7 @@ app.command()(seal)
 app.command()(repair)
 app.command()(tokens)
 app.command()(anonymize)
+app.command()(whose)
 app.command()(geometry)
 app.add_typer(fuzz, short_help=summary("fuzz"))
 app.command()(layouts)
