@@ -196,7 +196,7 @@ def _as_saved(report: Report, target: Target) -> Target:
     k = _type_of(attention.k, target, target.type_k)
     v = _type_of(attention.v, target, k)
     flash = FlashAttention.OFF if attention.v_trans == 1 else FlashAttention.ON
-    n = attention.n_stream
+    n = max(1, attention.n_stream)
     return replace(
         target, type_k=k, type_v=v, flash_attention=flash, n_parallel=n, kv_unified=n == 1
     )
