@@ -68,12 +68,14 @@ def overview(path: Path, target: Target, *, deep: bool = False) -> Iterator[Over
     """
     with ExitStack() as stack:
         report = stack.enter_context(examined(path, model=target.memory, deep=deep))
-        check = check_of(report, target, (), None) if _may_be_restored(report) else None
         plan, hopeless = None, ""
         try:
             plan = stack.enter_context(planned(path, target, Options(), path.name))
         except Refused as error:
             hopeless = str(error)
+        check = plan.before if plan is not None and not deep else None
+        if check is None and _may_be_restored(report):
+            check = check_of(report, target, (), None)
         found: tuple[Strip, ...] = ()
         if report.statistics:
             from inspector.checks.strips import strips

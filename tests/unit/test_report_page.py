@@ -137,6 +137,42 @@ def test_the_map_is_to_scale() -> None:
         assert width == pytest.approx(100 * len(spans[name]) / size, abs=0.01)
 
 
+def test_cells_by_position(tmp_path: Path) -> None:
+    order = [0, 1, 2, 5, 6, 3, 9]
+    cache = Cache((tuple(Cell(pos) for pos in order),), (Row(F16, 16),), (Row(F16, 16),))
+    path = tmp_path / "order.slot"
+    tokens = Tokens(tuple(range(10)))
+    path.write_bytes(pack(Slot(2, tokens, Memory({"attn": cache}, DIALECTS[""]))).data)
+    read = sound(page_of(path))
+    drawn = {}
+    for one in read.of("path"):
+        if one["class"] in ("cells", "dots"):
+            stroke = r"M([\d.]+) ([\d.]+)l(\d+) -?(\d+)"
+            for x, y, right, up in re.findall(stroke, one["d"] or ""):
+                assert right == up
+                for at in range(int(right) + 1):
+                    drawn[int(float(x)) + at] = 10 - int(float(y)) - 1 + at
+    assert [drawn[cell] for cell in range(len(order))] == order
+    assert "7 cells, positions 0 to 9, 2 holes, not in order" in read.text
+
+
+def test_a_masked_cell_and_the_window() -> None:
+    path = DAMAGED / "ggsq2.iswa--cells.window-anchor.slot"
+    read = sound(page_of(path, build="b10229"))
+    kinds = [one.get("class") for one in read.of("path")]
+    assert (kinds.count("masked"), kinds.count("win")) == (1, 1)
+    assert "the first cell is masked" in read.text
+
+
+def test_checkpoints_that_are_of_no_use_say_why() -> None:
+    page = page_of(DAMAGED / "ggsq2.hybrid--checkpoint.beyond-state.slot")
+    tracks = [part for part in page.split("<li>") if "✕ not usable" in part]
+    assert len(tracks) == 2  # its reader refuses the whole list
+    for track in tracks:
+        (card,) = re.findall(r'<a href="#([\w-]+)">checkpoint.beyond-state</a>', track)
+        assert "checkpoint 1 covers 13 tokens" in page_part(page, card)
+
+
 # The reuse curve
 
 

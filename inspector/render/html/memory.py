@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inspector.findings import Finding
+from inspector.findings import Finding, Severity
 from inspector.render.html.figures import drawing, figure, number, path, plot, rectangle
 from inspector.render.html.markup import Html, aside, element, inside, table
 from inspector.render.page import counted
@@ -36,8 +36,9 @@ def positions(report: Report) -> Html:
         return Html("")
     top = max((section.pos_max or 0 for section, _, _ in drawn), default=0) + 1
     anchors = [one.span.start for one in report.findings if one.code == _ANCHOR]
+    window = next((one for one in report.sections if one.kind == "swa" and one.pos_min), None)
     figures = (
-        _positions(section, name, rows, max(1, top), anchors)
+        _positions(section, name, rows, max(1, top), anchors, window)
         for section, name, rows in drawn[:_MOST_STREAMS]
     )
     more = len(drawn) - _MOST_STREAMS
@@ -45,7 +46,12 @@ def positions(report: Report) -> Html:
         element(
             "p",
             "Every stored cell by its place in the file, upwards by its position. "
-            "A step up is a hole, a step down is another order.",
+            "A step up is a hole, a step down is another order."
+            + (
+                " Shaded: the positions that the windowed layers hold."
+                if window is not None
+                else ""
+            ),
             class_="quiet",
         ),
         element("div", *figures, class_="grid"),
@@ -67,7 +73,14 @@ def _tables(section: Section) -> Iterator[tuple[str, Rows]]:
         yield f"{section.path}, stream {stream}" if several else section.path, rows
 
 
-def _positions(section: Section, name: str, rows: Rows, top: int, anchors: Sequence[int]) -> Html:
+def _positions(
+    section: Section,
+    name: str,
+    rows: Rows,
+    top: int,
+    anchors: Sequence[int],
+    window: Section | None,
+) -> Html:
     pos = rows.column("pos")
     n = len(pos)
     if not n:
@@ -85,8 +98,12 @@ def _positions(section: Section, name: str, rows: Rows, top: int, anchors: Seque
     ]
     if masked:
         says += "; the first cell is masked, an anchor in front of the window"
+    shaded = Html("")
+    if window is not None and window is not section:
+        low, high = window.pos_min or 0, window.pos_max or 0
+        shaded = path("win", rectangle(0, top - high - 1, n, high - low + 1))
     picture = drawing(
-        f"positions of {name}", *masked, _line(pos, top), width=max(1, n), height=top, says=says
+        f"positions of {name}", shaded, _line(pos, top), *masked, width=n, height=top, says=says
     )
     kind = section.kind if section.kind != name else ""
     return figure(
@@ -248,6 +265,10 @@ def _why(one: Checkpoint, report: Report, cards: Mapping[Finding, str]) -> Html:
             codes[finding.code] = code
     if not record.complete:
         codes["cut"] = _plain("cut")
+    for finding in report.findings if not codes else ():  # what spoils the whole list
+        card = cards.get(finding)
+        if finding.carrier == carrier and finding.severity is Severity.ERROR and card:
+            codes[finding.code] = element("a", finding.code, href=f"#{card}")
     words = itertools.chain.from_iterable((" ", code) for code in codes.values())
     return inside(*words)
 

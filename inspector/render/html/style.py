@@ -205,7 +205,7 @@ path,line{vector-effect:non-scaling-stroke}
 .dots{fill:none;stroke:var(--after);stroke-width:7;stroke-linecap:round}
 .cells{fill:none;stroke:var(--after);stroke-width:3;stroke-linecap:round;stroke-linejoin:round}
 .spread{fill:var(--after);stroke:var(--after);stroke-width:1.5}
-.masked{fill:none;stroke:var(--bad);stroke-width:9;stroke-linecap:round}
+.masked{fill:none;stroke:var(--bad);stroke-width:11;stroke-linecap:round}
 .ideal{fill:none;stroke:var(--ideal);stroke-width:1.5;stroke-dasharray:2 5}
 .before{fill:none;stroke:var(--before);stroke-width:3;stroke-linejoin:round;
 stroke-dasharray:9 5}
