@@ -63,7 +63,7 @@ _NUMBERS = {"int": "is no whole number", "float": "is no number"}
 
 def _line(error: UsageError) -> str:
     """What typer says, as one line, and where more is said."""
-    says = " ".join(error.format_message().split()).removesuffix(".")
+    says = " ".join(error.format_message().split()).removesuffix(".").replace("...'", "'")
     says = re.sub(r"is not a valid (int|float)(eger)?( range)?$", lambda m: _NUMBERS[m[1]], says)
     more = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
     return says[:1].lower() + says[1:] + more

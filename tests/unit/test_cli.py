@@ -149,7 +149,7 @@ def test_wrong_usage_names_the_help_of_its_command() -> None:
 def test_without_a_command_help_is_shown() -> None:
     result = slotscope()
     assert result.exit_code == 2
-    assert "Commands:" in result.stderr
+    assert "Look into files:" in result.stderr
 
 
 def test_a_directory_is_refused() -> None:
