@@ -47,8 +47,9 @@ class Match:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell of either section has one in the other."""
-        return not (self.why or len(self.only_a) or len(self.only_b) or self.others)
+        """Whether every cell of either section has one in the other that says the same."""
+        alone = len(self.only_a) or len(self.only_b) or self.others
+        return not (self.why or alone or self.extension)
 
 
 _NONE = np.zeros(0, np.int64)
@@ -71,8 +72,9 @@ def matched(a: Section, b: Section, ends: tuple[int | None, int | None] = (None,
     keys_a, keys_b = _keys(own.taken(seqs[0]), other.taken(seqs[1]))
     _, in_a, in_b = np.intersect1d(keys_a[1], keys_b[1], assume_unique=True, return_indices=True)
     cells_a, cells_b = keys_a[0][in_a], keys_b[0][in_b]
-    order = np.argsort(cells_a, kind="stable")
-    cells_a, cells_b = cells_a[order], cells_b[order]
+    # a cell of several sequences once, if its partner is the same for all of them
+    _, once = np.unique(cells_a * (1 + len(b.pos)) + cells_b, return_index=True)
+    cells_a, cells_b = cells_a[once], cells_b[once]
     return Match(
         a=cells_a,
         b=cells_b,
@@ -90,9 +92,10 @@ def matched(a: Section, b: Section, ends: tuple[int | None, int | None] = (None,
 def _by_place(a: Section, b: Section, ends: tuple[int | None, int | None]) -> Match:
     """Sections without cells: rows of the end of a state, or rows that have a place alone."""
     n_a, n_b = _n_rows(a), _n_rows(b)
-    if a.kind not in _WITHOUT_CELLS:
+    bare = any(n and not section.tables for n, section in ((n_a, a), (n_b, b)))
+    if not bare:
         return Match(_NONE, _NONE, _NONE, a.ordered, b.ordered)
-    if n_a != n_b or n_a > N_CELLS:
+    if n_a != n_b or n_a > N_CELLS or a.kind not in _WITHOUT_CELLS:
         why = f"{n_a:,} and {n_b:,} rows, of which positions are not stored"
         return Match(_NONE, _NONE, _NONE, _NONE, _NONE, why=why)
     index, pos = np.arange(n_a), _NONE

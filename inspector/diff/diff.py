@@ -8,7 +8,7 @@ from itertools import groupby
 
 from inspector.bundle import Companion
 from inspector.diff.cells import Match, matched
-from inspector.diff.numbers import Compared, Layer, Part, Progress, compared, size_of
+from inspector.diff.numbers import Compared, Layer, Part, Progress, compared
 from inspector.diff.structure import (
     FieldDiff,
     TokensDiff,
@@ -57,6 +57,9 @@ class SectionDiff:
     def within(self, tolerance: float) -> bool:
         """Whether all of it is in both files, and no error is larger than that."""
         if self.match is None or self.numbers is None or not self.match.complete:
+            return False
+        assert self.a is not None  # it was matched
+        if self.a.blocks and not len(self.match.a):
             return False
         return self.numbers.complete and all(layer.within(tolerance) for layer in self.layers)
 
@@ -154,7 +157,10 @@ class Diff:
         whole = all(one is not None and not one.decoding.stops for one in readings)
         if not (self.deep and self.sections and whole):
             return False
-        tokens = self.tokens is None or self.tokens.equal
+        given = [
+            one is not None and one.packing != "none" for one in (self.a.tokens, self.b.tokens)
+        ]
+        tokens = self.tokens.equal if self.tokens is not None else not any(given)
         return tokens and all(section.within(tolerance) for section in self.sections)
 
     @property
@@ -219,8 +225,8 @@ def differences(a: Report, b: Report, *, deep: bool, progress: Progress = lambda
 
 def bytes_to_compare(a: Report, *, deep: bool) -> int:
     """Bytes of the first file that are read at most, for a progress bar."""
-    deep_bytes = sum(size_of(Part(a, a.source, section)) for section in a.sections)
-    return a.size + (deep_bytes if deep else 0)
+    blocks = [block for section in a.sections for block in section.blocks] if deep else []
+    return a.size + sum(len(block.data) for block in blocks if block.data is not None)
 
 
 Sections = tuple[Source, tuple[Section, ...]]
@@ -230,12 +236,16 @@ def _sections(
     a: Report, b: Report, one: Sections, two: Sections, deep: bool, progress: Progress
 ) -> Iterator[SectionDiff]:
     """Sections of one name and kind, else those of one kind in their order."""
-    ends = _end(one[1]), _end(two[1])
+    ends, shared = (_end(one[1]), _end(two[1])), None
     for own, other in _paired(one[1], two[1]):
         if own is None or other is None:
             yield SectionDiff(own, other)
             continue
         match = matched(own, other, ends)
+        if own.tables and other.tables:
+            shared = shared or match
+        elif own.kind == "indexer" and shared is not None and not (own.tables or other.tables):
+            match = shared  # ik_llama.cpp lists the cells of its caches once
         found = None
         if deep:
             parts = Part(a, one[0], own), Part(b, two[0], other)
@@ -269,25 +279,27 @@ def _named(section: Section, others: Sequence[Section]) -> bool:
 
 
 def _checkpoints(a: Report, b: Report, deep: bool, progress: Progress) -> Iterator[CheckpointDiff]:
-    left = list(b.checkpoints)
+    left: dict[tuple[int | None, ...], list[Checkpoint]] = {}
+    for one in b.checkpoints:
+        left.setdefault(_key(one), []).append(one)
     for own in a.checkpoints:
-        other = next((one for one in left if _key(one) == _key(own)), None)
-        if other is None:
+        alike = left.get(_key(own))
+        if not alike:
             yield CheckpointDiff(own, None)
             continue
-        left.remove(other)
+        other = alike.pop(0)
         equal = _equal_blobs((a, own), (b, other))
         parts: tuple[SectionDiff, ...] = ()
         blobs = own.record.blob, other.record.blob
         if deep and not equal and blobs[0] is not None and blobs[1] is not None:
-            one, two = (
+            here, there = (
                 (_source(side, point), blob.sections)
                 for side, point, blob in zip((a, b), (own, other), blobs, strict=True)
                 if blob is not None
             )
-            parts = tuple(_sections(a, b, one, two, deep, progress))
+            parts = tuple(_sections(a, b, here, there, deep, progress))
         yield CheckpointDiff(own, other, equal, parts)
-    yield from (CheckpointDiff(None, other) for other in left)
+    yield from (CheckpointDiff(None, other) for alike in left.values() for other in alike)
 
 
 def _key(point: Checkpoint) -> tuple[int | None, ...]:

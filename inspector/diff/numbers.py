@@ -84,9 +84,9 @@ class Layer:
 
     def within(self, tolerance: float) -> bool:
         """Whether all was compared, and no error is larger than that, relative to max|a|."""
-        if self.why or self.non_finite != (0, 0):
-            return not (self.why or self.differ)
-        return not self.differ or self.relative <= tolerance
+        if not self.differ:
+            return not self.why
+        return self.non_finite == (0, 0) and not self.why and self.relative <= tolerance
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,6 @@ def _cut(part: Part, own: list[_Stored], whole: list[_Stored]) -> bool:
     names = [stored.name for stored in own]
     begins = names == [stored.name for stored in whole][: len(names)]
     return begins and reading is not None and bool(reading.decoding.stops)
-
-
-def size_of(part: Part) -> int:
-    """Bytes of the tensors of a section."""
-    return sum(len(block.data) for block in part.section.blocks if block.data is not None)
 
 
 @dataclass(frozen=True)
@@ -373,7 +368,7 @@ def _layer(pair: _Pair) -> Layer:
         for cells, columns, _ in equal:
             numbers = a.numbers(a.rows(match.a[cells], columns), turned[0])
             found.add(cells, numbers, numbers)
-    return found.layer(a.name, match.pos, why)
+    return found.layer(a.name, match.pos, why if found.any else "")
 
 
 def _unit(pair: _Pair, turned: Turned) -> int:

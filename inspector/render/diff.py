@@ -392,7 +392,7 @@ def _fields(fields: Sequence[FieldDiff], *, show_tokens: bool) -> Iterator[Rende
     table = columns("field", "A", "B", "")
     for (_, a, b), group in list(alike.items())[:_MOST_FIELDS]:
         more = f"+ {len(group) - 1:,} alike" if len(group) > 1 else ""
-        table.add_row(text(group[0].path), text(a), text(b), text((more, QUIET)))
+        table.add_row(text(group[0].path or "file"), text(a), text(b), text((more, QUIET)))
     yield table
     if len(alike) > _MOST_FIELDS:
         left = sum(len(group) for group in list(alike.values())[_MOST_FIELDS:])
