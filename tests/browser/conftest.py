@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 
 from inspector.cli.app import app
 
-pytest.importorskip("playwright")
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

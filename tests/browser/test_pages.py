@@ -13,7 +13,7 @@ import pytest
 from inspector.report import examined
 from tests.browser.conftest import SAMPLES, WORDS
 
-playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 
 pytestmark = pytest.mark.browser
 
