@@ -80,6 +80,11 @@ class CheckpointDiff:
     equal: bool = False
     parts: tuple[SectionDiff, ...] = ()
 
+    def within(self, tolerance: float) -> bool:
+        """Whether both have it, and no error is larger than that."""
+        compared = bool(self.parts) and all(part.within(tolerance) for part in self.parts)
+        return self.equal or compared
+
 
 @dataclass(frozen=True)
 class CompanionDiff:
@@ -148,6 +153,8 @@ class Diff:
     def same_content(self, tolerance: float = 0.0) -> bool:
         """Whether both hold the same tokens and the same memory, in whatever form.
 
+        Of checkpoint lists it is the checkpoints.
+
         Args:
             tolerance: largest error of a layer, relative to its largest number.
         """
@@ -155,8 +162,10 @@ class Diff:
             return True
         readings = self.a.identification.reading, self.b.identification.reading
         whole = all(one is not None and not one.decoding.stops for one in readings)
-        if not (self.deep and self.sections and whole):
+        if not (self.deep and whole):
             return False
+        if not self.sections:
+            return bool(self.checkpoints) and all(one.within(tolerance) for one in self.checkpoints)
         given = [
             one is not None and one.packing != "none" for one in (self.a.tokens, self.b.tokens)
         ]

@@ -98,7 +98,8 @@ def _verdict(diff: Diff, tolerance: float | None) -> Iterator[Text]:
         yield text((words, STYLES["recognised" if diff.identical else "warning"]))
         return
     if diff.same_content():
-        words = "same content in another form: every token, cell and number is equal"
+        what = "every token, cell and number" if diff.sections else "every checkpoint"
+        words = f"same content in another form: {what} is equal"
         yield text((words, STYLES["recognised"]))
     elif tolerance is not None and diff.same_content(tolerance):
         words = f"same content: no error above {tolerance:g} of the largest number of its layer"
@@ -130,6 +131,7 @@ def _areas(diff: Diff) -> Iterator[str]:
         ("tokens", diff.tokens is not None and not diff.tokens.equal),
         ("memory", any(one.a is None or one.b is None for one in diff.sections)),
         ("cells", any(one.match and not one.match.complete for one in diff.sections)),
+        ("order of cells", any(one.match and one.match.reordered for one in diff.sections)),
         ("numbers", any(_differ(layer) for one in diff.sections for layer in one.layers)),
         ("fields", bool(diff.fields)),
         ("checkpoints", any(not one.equal for one in diff.checkpoints)),
@@ -444,7 +446,7 @@ def _blobs(one: CheckpointDiff) -> str:
         return f"only in {'A' if one.b is None else 'B'}"
     if one.equal:
         return "equal"
-    if one.parts and all(part.within(0) for part in one.parts):
+    if one.within(0):
         return "same content in another form"
     return "differ"
 

@@ -182,6 +182,8 @@ def test_the_same_numbers_in_another_form(
         assert [(layer["cells"], layer["differ"]) for layer in layers(found)] == [(N, 0)] * 4
         assert compared(tmp_path, a, b, "--tolerance", "0")[0] == 0
     assert found["sections"][0]["cells"]["reordered"] == ("order" in FORMS[form])
+    shown = ran(tmp_path / "a.slot", tmp_path / "b.slot").output
+    assert ("order of cells" in shown) == ("order" in FORMS[form])
 
 
 @pytest.mark.parametrize("tile", [1 << 18, 64])
@@ -394,6 +396,22 @@ def test_checkpoints_and_companions(tmp_path: Path) -> None:
     beside.unlink()
     assert "only beside A" in ran(one, two).output
     assert ran(one, two).exit_code == 1
+
+
+def test_a_list_in_the_form_of_another_server(tmp_path: Path) -> None:
+    name = "ggsq2.hybrid--with-pkcl1.slot.ckpt"
+    one, two = tmp_path / "a" / name, tmp_path / "b.ckpt"
+    one.parent.mkdir()
+    shutil.copyfile(SAMPLES / "intact" / name, one)
+    done = CliRunner().invoke(app, ["repair", str(one), "--to", "sckp1", "-o", str(two)])
+    assert done.exit_code == 0, done.output
+    result = ran(one, two, "--deep")
+    assert (result.exit_code, "every checkpoint is equal" in result.output) == (1, True)
+    assert ran(one, two, "--tolerance", "0").exit_code == 0
+    data = bytearray(two.read_bytes())
+    data[-9] ^= 1
+    two.write_bytes(data)
+    assert ran(one, two, "--tolerance", "0").exit_code == 1
 
 
 def test_what_is_not_compared(tmp_path: Path) -> None:
