@@ -111,7 +111,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
         "name": layer.name,
         "cells": layer.n_cells,
         "differ": layer.differ,
-        "max_error": layer.max_error,
+        "max_error": _number(layer.max_error),
         "max_error_of_max": _number(layer.relative) if layer.differ else 0.0,
         "rms": _number(layer.rms) if layer.differ else 0.0,
         "first": layer.first,

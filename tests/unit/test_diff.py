@@ -25,6 +25,7 @@ from tests.support.gguf import model_file
 from tests.support.writer import (
     DIALECTS,
     F16,
+    F32,
     Q8_0,
     Cache,
     Cell,
@@ -346,6 +347,17 @@ def test_what_is_not_finite(tmp_path: Path) -> None:
     assert "not finite: 1 numbers of A, 2 of B" in " ".join(
         ran(tmp_path / "a.slot", tmp_path / "b.slot", "--deep").output.split()
     )
+
+
+def test_differences_beyond_f32(tmp_path: Path) -> None:
+    def stored(number: float) -> bytes:
+        cache = Cache((cells_of(Tokens(IDS)),), (Row(F32, 8),), (Row(F32, 8),))
+        memory = Memory({"attn": cache})
+        return pack(Slot(2, Tokens(IDS), memory), lambda *_: struct.pack("<2f", number, 1)).data
+
+    _, found = compared(tmp_path, stored(3e38), stored(-3e38), "--deep")
+    assert [(layer["differ"], layer["max_error"]) for layer in layers(found)] == [(N, None)] * 2
+    assert "inf" in ran(tmp_path / "a.slot", tmp_path / "b.slot", "--deep").output
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 0.95])
