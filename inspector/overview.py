@@ -51,7 +51,8 @@ class Overview:
     @property
     def elsewhere(self) -> tuple[Finding, ...]:
         """The other findings about the file, which this server does not meet."""
-        return tuple(one for one in self.report.findings if one not in self.findings)
+        met = set(self.findings)
+        return tuple(one for one in self.report.findings if one not in met)
 
 
 @contextmanager

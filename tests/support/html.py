@@ -17,9 +17,8 @@ class Page(HTMLParser):
         links: what `href` says.
         text: what is to be read, without styles and scripts.
         headings: levels in order.
-        marks: ids of elements whose class has `card`.
         loads: what an element would fetch.
-        attributes: of every element, by tag.
+        elements: tags and their attributes, in order.
     """
 
     def __init__(self, page: str) -> None:
@@ -91,9 +90,8 @@ def sound(page: str) -> Page:
     assert read.headings[0] == 1
     for before, after in zip(read.headings, read.headings[1:], strict=False):
         assert after <= before + 1, read.headings
-    for name in ("aria-labelledby",):
-        for _, found in read.elements:
-            assert found.get(name) is None or found[name] in read.ids
+    for _, found in read.elements:
+        assert found.get("aria-labelledby") in (None, *read.ids)
     for image in (found for found in read.of("svg") if found.get("role") == "img"):
         assert image["aria-label"]
     return read

@@ -156,6 +156,20 @@ def test_cells_by_position(tmp_path: Path) -> None:
     assert "7 cells, positions 0 to 9, 2 holes, not in order" in read.text
 
 
+def test_positions_below_zero_stay_within_the_drawing(tmp_path: Path) -> None:
+    order = [-5, 0, 1, 2]
+    cache = Cache((tuple(Cell(pos) for pos in order),), (Row(F16, 16),), (Row(F16, 16),))
+    path = tmp_path / "below.slot"
+    memory = Memory({"attn": cache}, DIALECTS[""])
+    path.write_bytes(pack(Slot(2, Tokens(tuple(range(4))), memory)).data)
+    read = sound(page_of(path))
+    labels = {one.get("aria-label") or "": one for one in read.of("svg")}
+    picture = labels["positions of attn: 4 cells, positions -5 to 2, 1 hole"]
+    assert picture["viewbox"] == "0 0 4 8"
+    (dot,) = [one["d"] for one in read.of("path") if one.get("class") == "dots"]
+    assert dot == "M0.5 7.5l0 0"
+
+
 def test_a_masked_cell_and_the_window() -> None:
     path = DAMAGED / "ggsq2.iswa--cells.window-anchor.slot"
     read = sound(page_of(path, build="b10229"))

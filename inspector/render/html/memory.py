@@ -34,11 +34,12 @@ def positions(report: Report) -> Html:
     drawn = [(section, *one) for section in report.sections for one in _tables(section)]
     if not drawn:
         return Html("")
-    top = max((section.pos_max or 0 for section, _, _ in drawn), default=0) + 1
+    low = min(0, *(section.pos_min or 0 for section, _, _ in drawn))
+    top = max(0, *(section.pos_max or 0 for section, _, _ in drawn)) + 1
     anchors = [one.span.start for one in report.findings if one.code == _ANCHOR]
     window = next((one for one in report.sections if one.kind == "swa" and one.pos_min), None)
     figures = (
-        _positions(section, name, rows, max(1, top), anchors, window)
+        _positions(section, name, rows, range(low, top), anchors, window)
         for section, name, rows in drawn[:_MOST_STREAMS]
     )
     more = len(drawn) - _MOST_STREAMS
@@ -77,12 +78,12 @@ def _positions(
     section: Section,
     name: str,
     rows: Rows,
-    top: int,
+    scale: range,
     anchors: Sequence[int],
     window: Section | None,
 ) -> Html:
     pos = rows.column("pos")
-    n = len(pos)
+    n, top = len(pos), scale.stop
     if not n:
         return Html("")
     says = f"{counted(n, 'cell')}, {_range(int(pos.min()), int(pos.max()))}"
@@ -102,13 +103,16 @@ def _positions(
     if window is not None and window is not section:
         low, high = window.pos_min or 0, window.pos_max or 0
         shaded = path("win", rectangle(0, top - high - 1, n, high - low + 1))
-    picture = drawing(
-        f"positions of {name}", shaded, _line(pos, top), *masked, width=n, height=top, says=says
-    )
+    shapes, height = (shaded, _line(pos, top), *masked), top - scale.start
+    picture = drawing(f"positions of {name}", *shapes, width=n, height=height, says=says)
     kind = section.kind if section.kind != name else ""
     return figure(
         name,
-        plot(picture, (f"{top - 1:,}", "0"), ("cell 0", f"{n - 1:,}") if n > 1 else ("cell 0",)),
+        plot(
+            picture,
+            (f"{top - 1:,}", f"{scale.start:,}"),
+            ("cell 0", f"{n - 1:,}") if n > 1 else ("cell 0",),
+        ),
         caption=" · ".join(filter(None, (kind, says))),
     )
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from inspector.overview import Overview
     from inspector.report import Report
 
-_MOST_MAPS = 4
 _TONES = {
     Verdict.RECOGNISED: "good",
     Verdict.AMBIGUOUS: "warn",
@@ -61,7 +60,7 @@ def entry(one: Overview, index: int, *, alone: bool, show_tokens: bool) -> Entry
     prefix, level = f"f{index}", 2 if alone else 3
     findings = shown([_named_only(found, one.report) for found in one.findings], prefix)
     others = shown(one.elsewhere, prefix, len(findings) + 1)
-    maps = list(_maps(one.report))[:_MOST_MAPS]
+    maps = list(_maps(one.report))
     marked = {mark.mark for each in maps for mark in each.marks([*findings, *others])}
     card_of = {each.finding: each.card for each in (*findings, *others)}
     parts = (
@@ -179,9 +178,11 @@ def _tiles(one: Overview) -> Html:
         total = first.found.request.shared
         lost = not first.found.reused
         tone = "warn" if first.found.reused is None else "bad" if lost and total else "good"
-        value = f"{reused(first)} of {total:,}" if first.found.reused is not None else "not known"
-        half = check.reuse[-1]
-        more = f"tokens are reused; {reused(half)} if it shares {half.found.request.shared:,}"
+        value, more = "not known", first.found.why
+        if first.found.reused is not None:
+            half = check.reuse[-1]
+            value = f"{reused(first)} of {total:,}"
+            more = f"tokens are reused; {reused(half)} if it shares {half.found.request.shared:,}"
         tiles.append(_tile("the next prompt, going on", tone, value, more))
     if one.plan is not None or one.hopeless:
         tiles.append(_tile("after a repair", *gain(one)))
@@ -240,8 +241,7 @@ def _named_only(finding: Finding, report: Report) -> Finding:
     name = target.replace("\\", "/").rpartition("/")[2]
     if not target or finding.code != "file.symlink":
         return finding
-    words = (words.replace(target, name) for words in (finding.message, finding.actual))
-    message, actual = words
+    message, actual = finding.message.replace(target, name), finding.actual.replace(target, name)
     return replace(finding, message=message, actual=actual)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from inspector.findings import Severity, worst
@@ -156,7 +157,7 @@ def repair(plan: Plan | None, hopeless: str, name: str) -> Html:
     ]
     if not plan.steps and not refused:
         return Html("")
-    command = element("code", f"slotscope repair {name} -o NEW")
+    command = element("code", f"slotscope repair {quote(name)} -o NEW")
     how = [command, " with the same server named writes a copy; the file itself is never touched."]
     if plan.futile:
         how = ["The server would not take the copy either, so none is written."]
