@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
@@ -21,7 +22,7 @@ from inspector.browsing.bytes_view import BytesView
 from inspector.browsing.documentation import Documentation
 from inspector.browsing.parts import Part, matches, part_of, way_at, way_to
 from inspector.findings import Finding, Severity
-from inspector.node import Kind
+from inspector.node import Kind, walk
 from inspector.render.as_text import findings_part, identity, tally
 from inspector.render.nodes import value_of
 from inspector.render.page import QUIET, STRONG, STYLES, counted, labelled, text
@@ -32,6 +33,10 @@ _NARROW = 70
 _LOW = 18
 """Lines below which what is known of a part gives way to its bytes."""
 
+_LETTERS = ("findings", "prompt", "match", "help", "leave")
+"""Actions whose keys are letters or signs."""
+_GLANCE = 5
+"""Nodes that are looked at for a word about an item of a list."""
 _SAID = 4.0
 """Seconds for which a remark stands."""
 
@@ -98,16 +103,30 @@ class _PartTree(Tree[Part]):
             node.add(self._label(part), part, allow_expand=bool(part.items))
 
     def _label(self, part: Part) -> Text:
-        """The name, in the colour of the worst finding inside; its value, or how many items."""
+        """The name, in the colour of the worst finding inside, and a word about what it is."""
         severity = None if part.paged else self._severities.get(part.path)
         style = STYLES[severity] if severity is not None else ""
         style = STYLES["damaged"] if part.node.kind is Kind.GAP else style
-        note = ""
+        return text((part.name, style), (f" {self._note(part)}", QUIET))
+
+    def _note(self, part: Part) -> str:
+        """Its value, how many items it has, or of a list's item how it begins."""
+        if part.paged:
+            return ""
         if part.node.kind is Kind.FIELD:
-            note = value_of(part.path, part.node, show_tokens=self._show_tokens)
-        elif part.node.kind is not Kind.RECORD and part.items and not part.paged:
-            note = f"{len(part.items):,}"
-        return text((part.name, style), (f" {note}", QUIET))
+            return value_of(part.path, part.node, show_tokens=self._show_tokens)
+        if part.node.kind is not Kind.RECORD:
+            return f"{len(part.items):,}" if part.items else ""
+        fields = [
+            (at, node)
+            for at, node in islice(walk(part.node, part.path), _GLANCE)
+            if node.kind is Kind.FIELD and part.name.startswith("[")
+        ]
+        texts = [field for field in fields if isinstance(field[1].value, str)]
+        for at, node in (texts or fields)[:1]:
+            value = value_of(at, node, show_tokens=self._show_tokens)
+            return value if texts else f"{node.name} {value}"
+        return ""
 
     def reveal(self, way: list[Part]) -> Part:
         """Open all above the last part, and go to it."""
@@ -150,13 +169,14 @@ class Browser(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "findings", "Findings"),
-        Binding("slash", "prompt('/')", "Search"),
-        Binding("n", "match(1)", "Next"),
-        Binding("N", "match(-1)", "Previous", show=False),
-        Binding("g", "prompt('g')", "Go to"),
-        Binding("question_mark", "help", "Help"),
-        Binding("q", "quit", "Quit"),
+        Binding("f", "findings", "Findings", priority=True),
+        Binding("slash", "prompt('/')", "Search", priority=True),
+        Binding("n", "match(1)", "Next", priority=True),
+        Binding("N", "match(-1)", "Previous", show=False, priority=True),
+        Binding("g", "prompt('g')", "Go to", priority=True),
+        Binding("question_mark", "help", "Help", priority=True),
+        Binding("q", "leave", "Quit", priority=True),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("escape", "close", show=False),
     ]
     CSS = """
@@ -195,34 +215,35 @@ class Browser(App[None]):
         self._asked = ""
         self._shown: Part | None = None
         self._timer: Timer | None = None
+        self._tree = _PartTree(report.name, self._root, self._severities(), show_tokens=show_tokens)
+        self._bytes = BytesView(report, self._root, show_tokens=show_tokens)
+        self._told = Static(markup=False)
+        self._known_part = VerticalScroll(id="known")
+        options = [Option(_line(finding)) for finding in report.findings]
+        self._findings = OptionList(*options, markup=False, id="findings")
+        self._prompt = Input(id="prompt", select_on_focus=False)
+        self._title_line = Static(self._title(), markup=False, id="title")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Letters are keys, but not where words are typed."""
+        return action not in _LETTERS or not isinstance(self.focused, Input)
 
     def compose(self) -> ComposeResult:
         """All that is on the screen."""
-        yield Static(self._title(), markup=False, id="title")
+        yield self._title_line
         with Horizontal(id="main"):
-            yield _PartTree(
-                self._report.name, self._root, self._severities(), show_tokens=self._show_tokens
-            )
+            yield self._tree
             with Vertical(id="right"):
-                yield BytesView(self._report, self._root, show_tokens=self._show_tokens)
-                with VerticalScroll(id="known"):
-                    yield Static(markup=False)
-        options = [Option(_line(finding)) for finding in self._report.findings]
-        yield OptionList(*options, markup=False, id="findings")
-        yield Input(id="prompt", select_on_focus=False)
+                yield self._bytes
+                with self._known_part:
+                    yield self._told
+        yield self._findings
+        yield self._prompt
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin with the whole file."""
-        self._tree.focus()
-
-    @property
-    def _tree(self) -> _PartTree:
-        return self.query_one(_PartTree)
-
-    @property
-    def _bytes(self) -> BytesView:
-        return self.query_one(BytesView)
+        self.set_focus(self._tree)
 
     def _fatal_error(self) -> None:
         """Leave a bug of ours to the command: the traceback of textual would show token ids."""
@@ -235,11 +256,10 @@ class Browser(App[None]):
 
     def _say(self, words: str) -> None:
         """Say something in front of the title, for a while."""
-        title = self.query_one("#title", Static)
-        title.update(text(f" {words} ·").append_text(self._title()))
+        self._title_line.update(text(f" {words} ·").append_text(self._title()))
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self.set_timer(_SAID, lambda: title.update(self._title()))
+        self._timer = self.set_timer(_SAID, lambda: self._title_line.update(self._title()))
 
     def _title(self) -> Text:
         verdict = self._report.identification.verdict
@@ -268,6 +288,8 @@ class Browser(App[None]):
 
     @on(Tree.NodeHighlighted)
     def _choose(self, event: Tree.NodeHighlighted[Part]) -> None:
+        if not self._tree.is_attached:  # on the way out
+            return
         moved = event.node is self._tree.cursor_node and event.node.data is not self._shown
         if moved and event.node.data is not None:  # not when lines shift as parts are opened
             self._show(event.node.data)
@@ -279,9 +301,8 @@ class Browser(App[None]):
         self._tell(self._known(part))
 
     def _tell(self, parts: Iterator[RenderableType]) -> None:
-        known = self.query_one("#known", VerticalScroll)
-        known.query_one(Static).update(Group(*parts))
-        known.scroll_home(animate=False)
+        self._told.update(Group(*parts))
+        self._known_part.scroll_home(animate=False)
 
     def _known(self, part: Part) -> Iterator[RenderableType]:
         """What is known of a part."""
@@ -321,25 +342,25 @@ class Browser(App[None]):
 
     def action_findings(self) -> None:
         """Show the findings, or hide them."""
-        found = self.query_one("#findings", OptionList)
+        found = self._findings
         if not self._report.findings:
             self._say("no findings")
         elif found.display:
             self.action_close()
         else:
             found.display = True
-            found.focus()
+            self.set_focus(found)
             found.highlighted = found.highlighted or 0
             self._jump(self._report.findings[found.highlighted])
 
     @on(OptionList.OptionHighlighted)
     def _tell_finding(self, event: OptionList.OptionHighlighted) -> None:
-        if self.query_one("#findings").display:
+        if self._findings.display:
             self._jump(self._report.findings[event.option_index])
 
     @on(OptionList.OptionSelected)
     def _to_the_tree(self) -> None:
-        self._tree.focus()
+        self.set_focus(self._tree)
 
     def _jump(self, finding: Finding) -> None:
         """Go to the part that has a finding, and say all of it."""
@@ -351,11 +372,11 @@ class Browser(App[None]):
     def action_prompt(self, key: str) -> None:
         """Ask what to search, or where to go."""
         self._asked = key
-        prompt = self.query_one("#prompt", Input)
+        prompt = self._prompt
         prompt.value = ""
         prompt.placeholder = "search" if key == "/" else "offset, such as 4096 or 0x1000"
         prompt.display = True
-        prompt.focus()
+        self.set_focus(prompt)
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
@@ -401,9 +422,12 @@ class Browser(App[None]):
 
     def action_close(self) -> None:
         """Close the prompt and the findings."""
-        for closed in ("#prompt", "#findings"):
-            self.query_one(closed).display = False
-        self._tree.focus()
+        self._prompt.display = self._findings.display = False
+        self.set_focus(self._tree)
+
+    def action_leave(self) -> None:
+        """Go."""
+        self.exit()
 
     def action_help(self) -> None:
         """Say what the keys do."""

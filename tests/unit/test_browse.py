@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -144,6 +145,36 @@ def test_jumps(path: Path) -> None:
         assert app.query_one(BytesView).first == 0
 
     browse(path, steps)
+
+
+def test_the_mouse() -> None:
+    async def steps(app: Browser, pilot: Pilot[None]) -> None:
+        await pilot.click(BytesView, offset=(3, 3))
+        assert chosen(app).path == "n_token_count"
+        await pilot.click(BytesView, offset=(3, 0))
+        assert chosen(app).path == "n_token_count"
+        app.query_one(BytesView).on_mouse_scroll_down()
+        assert app.query_one(BytesView).first > chosen(app).span.start
+
+    browse(CUT, steps)
+
+
+def test_items_of_lists_say_what_they_are() -> None:
+    async def steps(app: Browser, pilot: Pilot[None]) -> None:
+        await typed(pilot, "slash", "general.architecture")
+        await says(pilot, "▼ [0] general.architecture")
+
+    browse(SAMPLES / "models" / "llama.gguf", steps, (120, 30))
+
+
+def test_keys_that_come_at_once() -> None:
+    async def steps(app: Browser, pilot: Pilot[None]) -> None:
+        for key in ("slash", "t", "o", "k", "enter"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await says(pilot, "1 of ")
+        assert "tok" in chosen(app).path
+
+    browse(CUT, steps)
 
 
 def test_findings() -> None:
