@@ -42,20 +42,26 @@ _NAME = "fuzz.slot"
 _MOST_TOKENS = 4096
 """Of a file that are sent back as a prompt."""
 _HIGHEST_TOKEN = (1 << 31) - 1
-_OTHER = {
-    "prompt": list(range(32, 64)),
+_OTHERS = tuple(range(start, start + 32) for start in range(32, 64, 4))
+"""Prompts that have nothing to do with any file; how they are answered must not depend on one.
+
+The first that a server answers is used: some builds fail where a token is half a character.
+"""
+_ASKED = {
     "n_predict": 1,
     "temperature": 0,
     "n_probs": 8,
     "cache_prompt": False,
+    "id_slot": 0,
 }
-"""A prompt that has nothing to do with any file; how it is answered must not depend on one."""
 _ALIKE = 0.01
 """Of log probabilities: servers repeat themselves exactly, and leftovers move them by 0.017 on."""
 _ERASE = "/slots/0?action=erase"
 _OTHERWISE = "answers other prompts otherwise than before"
+_AFTER = ("/health", "/completion", _ERASE, "/completion")
+"""Where requests are sent after a restore."""
 _PLACES = ("", " in /health", " in /completion", " in the erase", " in the prompt after it")
-"""Where the last of the requests was sent."""
+"""In which of the requests a server died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +112,12 @@ class ServerLoader(Loader):
             words += ["--slot-save-path", slots]
         self._slots = Path(slots)
         self._words = words
+        self._other: dict[str, Any] = {}
         self._sane: dict[int, float] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def load(self, path: Path) -> Observed:
-        """Restore a file, evaluate a token more, erase the slot, and see whether it is as before.
+        """Restore a file into an empty slot, evaluate a token more, erase, and see what is left.
 
         Raises:
             NoLoader: if the server does not start.
@@ -118,11 +125,12 @@ class ServerLoader(Loader):
         if self._process is None or self._process.poll() is not None:
             self._start()
         self._bring(path)
+        self._ask(_ERASE, {}, time.monotonic())
         start, logged = time.monotonic(), self._log.stat().st_size
         restored = self._ask("/slots/0?action=restore", {"filename": _NAME}, start)
         answers = [restored]
-        asked = (("/health", None), ("/completion", _prompt(path)), (_ERASE, {}))
-        for where, body in (*asked, ("/completion", {**_OTHER, "id_slot": 0})):
+        asked: tuple[dict[str, Any] | None, ...] = (None, _prompt(path), {}, self._other)
+        for where, body in zip(_AFTER, asked, strict=True):
             if answers[-1].status:
                 answers.append(self._ask(where, body, start))
         return self._observed(path, answers, start, logged)
@@ -132,7 +140,8 @@ class ServerLoader(Loader):
         after = _PLACES[len(answers) - 1]
         if last.status and (spoilt := self._spoilt(last)):
             self._stop()
-            outcome, detail = Outcome.SPOILT, spoilt
+            refused = "" if restored.status == 200 else ", though it refused the file"
+            outcome, detail = Outcome.SPOILT, f"{spoilt}{refused}"
         elif last.status:
             outcome = Outcome.OK if restored.status == 200 else Outcome.REFUSED
             detail = "" if outcome is Outcome.OK else f"HTTP {restored.status}"
@@ -171,12 +180,20 @@ class ServerLoader(Loader):
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
             if self._ask("/health", None, time.monotonic()).status == 200:
-                self._sane = _likeliest(self._ask("/completion", _OTHER, time.monotonic()))
+                self._look_around()
                 return
             time.sleep(_TICK)
         self._stop()
         last = self._logged(0).strip().rpartition("\n")[2]
         raise NoLoader(f"the server does not start: {last or 'it says nothing'}")
+
+    def _look_around(self) -> None:
+        """Find a prompt that the server answers before it sees any file."""
+        for prompt in _OTHERS:
+            self._other = {**_ASKED, "prompt": list(prompt)}
+            self._sane = _likeliest(self._ask("/completion", self._other, time.monotonic()))
+            if self._sane is not None:
+                return
 
     def _spoilt(self, answer: _Answer) -> str:
         """What is wrong with an answer to the prompt that was asked before any file; else empty."""

@@ -78,7 +78,8 @@ class Loader:
         self._source, self._build = source, build
         self._start, self._end = payload.start, payload.stop
         self.offset = payload.start
-        self._headed = False
+        self._header: tuple[int, ...] | None = None
+        self._first = True
 
     def run(self, own: Own) -> None:
         """Read everything.
@@ -146,10 +147,21 @@ class Loader:
             self._stream(section, own)
 
     def _stream(self, section: SectionExpectation, own: Own) -> None:
-        self._headed = False
-        count = self._cell_count(section)
+        self._header = None
+        count = self._allocated(section)
         if count == 0 and self._build.has("n-stream"):
             return
+        n_seq_id = int(self._build.has("seq-id"))
+        self._cells(section.member, count, own.cell_bytes, n_seq_id)
+        if section.capacity is not None and count > section.capacity:
+            logged = f"failed to find {count} available cells in kv cache"
+            raise self._too_many(section, count, logged)
+        self._layers(section, own.v_trans)
+        self._blocks(section, count, transposed=own.v_trans)
+
+    def _allocated(self, section: SectionExpectation) -> int:
+        """The count of a section's cells, for which there is memory now."""
+        count = self._cell_count(section)
         if not self._build.has("cell-count-first") and count > HUGE:
             raise self._refusal(
                 "cell-count-allocates",
@@ -158,13 +170,7 @@ class Loader:
                 "cells that the file holds",
                 f"{count:,}",
             )
-        n_seq_id = int(self._build.has("seq-id"))
-        self._cells(section.member, count, own.cell_bytes, n_seq_id)
-        if section.capacity is not None and count > section.capacity:
-            logged = f"failed to find {count} available cells in kv cache"
-            raise self._too_many(section, count, logged)
-        self._layers(section, own.v_trans)
-        self._blocks(section, count, transposed=own.v_trans)
+        return count
 
     def _cell_count(self, section: SectionExpectation) -> int:
         words = self._words("I")
@@ -206,13 +212,12 @@ class Loader:
             at += len(data) or cell_bytes
         self._skip(count * cell_bytes)
         if self.offset > self._end:
-            self._words_past_end(f"cells of {member}")
+            raise self._words_past_end(f"cells of {member}")
 
     def _layers(self, section: SectionExpectation, v_trans: bool) -> None:
         words = self._words("II")
         if words is None:
-            self._words_past_end(f"the words behind the cells of {section.member}")
-            return
+            raise self._words_past_end(f"the words behind the cells of {section.member}")
         stored, n_layer = words
         if n_layer != section.n_layer:
             raise self._other_layers(section, n_layer)
@@ -241,9 +246,9 @@ class Loader:
     def _rotation(self, section: SectionExpectation) -> None:
         words = self._words("II")
         if words is None:
-            self._words_past_end(f"the rotation words of {section.member}")
+            raise self._words_past_end(f"the rotation words of {section.member}")
         expected = section.n_rot_k, section.n_rot_v
-        for name, own, stored in zip(("key", "value"), expected, words or expected, strict=True):
+        for name, own, stored in zip(("key", "value"), expected, words, strict=True):
             if stored != own:
                 raise self._refusal(
                     "rotation-mismatch",
@@ -255,11 +260,13 @@ class Loader:
 
     def _blocks(self, section: SectionExpectation, count: int, *, transposed: bool) -> None:
         keys, values = (self._type(name) for name in (section.type_k, section.type_v))
+        self._first = True
         for layer, row in zip(section.layers, section.k, strict=False):
             self._block("key", layer, keys, row)
             self._skip(count * row)
+        self._first = True
         if transposed:
-            self._headed = False  # a header of columns is longer
+            self._header = None
         for layer, row in zip(section.layers, section.v, strict=False):
             if transposed:
                 self._columns(section, layer, values, row)
@@ -272,12 +279,8 @@ class Loader:
         return kind.id if kind is not None else _UNKNOWN_TYPE
 
     def _block(self, name: str, layer: int, type_id: int, row: int) -> None:
-        words = self._words("iQ")
-        if words is None:
-            self._words_past_end(f"the header of the {name}s of layer {layer}")
-            self._header_past_end(name, layer, type_id)
-            return
-        self._headed = True
+        words = self._words("iQ") or self._leftover(f"the header of the {name}s of layer {layer}")
+        self._header, self._first = words, False
         if words[0] != type_id:
             raise self._other_type(name, layer, type_id, words[0])
         if words[1] != row:
@@ -290,12 +293,8 @@ class Loader:
             )
 
     def _columns(self, section: SectionExpectation, layer: int, type_id: int, row: int) -> None:
-        words = self._words("iII")
-        if words is None:
-            self._words_past_end(f"the header of the values of layer {layer}")
-            self._header_past_end("value", layer, type_id)
-            return
-        self._headed = True
+        words = self._words("iII") or self._leftover(f"the header of the values of layer {layer}")
+        self._header, self._first = words, False
         if words[0] != type_id:
             raise self._other_type("value", layer, type_id, words[0])
         kind = cache_type(section.type_v or "", self._build)
@@ -319,25 +318,28 @@ class Loader:
             f"type {stored}",
         )
 
-    def _words_past_end(self, what: str) -> None:
-        """What is not there before the first block of its kind holds leftovers, which fit no cache.
+    def _words_past_end(self, what: str) -> Ended:
+        """What is not there in front of the first block holds leftovers, which fit no cache."""
+        end = f"an end at 0x{self._end:x}"
+        return self._refusal("truncated", f"{what} are not there", _NOT_ENOUGH, what, end)
 
-        Source: cuts at every word in front of the first block, restored on b10229 and b11549.
+    def _leftover(self, what: str) -> tuple[int, ...]:
+        """A header that is not there: what the loader has in its place, the one before it.
+
+        Before b10388 the first header of the values is all zeros then, whatever the keys had.
+
+        Source: cuts at every word and inside of everything, restored on b10229, b10809 and b11549.
         """
-        if not self._headed:
-            end = f"an end at 0x{self._end:x}"
-            raise self._refusal("truncated", f"{what} are not there", _NOT_ENOUGH, what, end)
-
-    def _header_past_end(self, name: str, layer: int, type_id: int) -> None:
-        """A header that is not there reads as zeros; in later builds as the one before it."""
-        if not self._build.has("cell-count-first") and type_id != _F32:
-            raise self._other_type(name, layer, type_id, _F32)
+        if self._header is None:
+            raise self._words_past_end(what)
+        if self._first and not self._build.has("packed-tokens"):  # of the builds tried between them
+            return (_F32, *self._header[1:])
+        return self._header
 
     # Recurrent sections
 
     def _state(self, section: SectionExpectation) -> None:
-        self._headed = False
-        count = self._cell_count(section)
+        count = self._allocated(section)
         self._cells(section.member, count, _ANONYMOUS_CELL, 0)
         if count > 1:
             finding = self._finding(
@@ -349,14 +351,14 @@ class Loader:
             raise Ended(Outcome.ABORTS, finding, "GGML_ASSERT on the cells that were found")
         words = self._words("II")
         if words is None:
-            self._words_past_end(f"the words behind the cells of {section.member}")
-        if words is not None and words[1] != section.n_layer:
+            raise self._words_past_end(f"the words behind the cells of {section.member}")
+        if words[1] != section.n_layer:
             raise self._other_layers(section, words[1])
-        if words is not None and words[0] != 0:
+        if words[0] != 0:
             message, logged = f"s_trans is {words[0]:,}", "incompatible s transposition"
             raise self._refusal("v-trans-mismatch", message, logged, "0", f"{words[0]:,}")
         for name, rows in (("r", section.k), ("s", section.v)):
-            self._headed = False
+            self._header = None
             for layer, row in zip(section.layers, rows, strict=False):
                 self._block(name, layer, _F32, row)
                 self._skip(count * row)
