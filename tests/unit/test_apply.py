@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import resource
 import stat
 import subprocess
@@ -24,8 +25,10 @@ from inspector.repair.draft import Options
 from inspector.repair.outcome import RECORD, carry_out
 from inspector.repair.plan import NAMES as NAMES_OF_ACTIONS
 from inspector.repair.plan import Plan, planned
+from inspector.repair.segments import Composed, Keep, Write
 from inspector.report import examined
-from inspector.source import Unreadable
+from inspector.source import Unreadable, opened
+from inspector.span import Span
 from tests.support.disk import fill, free_bytes, small_disk
 from tests.support.large import large_slot
 from tests.support.meter import python
@@ -727,6 +730,45 @@ def test_copying_in_the_kernel_that_is_not_there(
     monkeypatch.delattr(os, "copy_file_range")
     repaired(original, original.parent / "new.bin")
     assert content(original.parent)["new.bin"] == original.read_bytes()
+
+
+@pytest.mark.parametrize("fails", [None, "copy_file_range", "preadv"])
+def test_every_byte_has_its_place_however_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str | None
+) -> None:
+    """Kept bytes with holes in them, in front of and behind written ones, moved and not."""
+    path, new = tmp_path / "old", tmp_path / "new"
+    numbers = random.Random(1)
+    with path.open("wb") as file:
+        file.write(numbers.randbytes(100_000))
+        file.seek(3_000_000)
+        file.write(numbers.randbytes(1_500_000))
+        file.truncate(7_000_000)
+    old = path.read_bytes()
+    if fails is not None:
+
+        def refused(*args: object) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, fails, refused)
+    with opened(path) as source:
+        for _ in range(25):
+            content: list[Keep | Write] = []
+            for _ in range(numbers.randrange(1, 5)):
+                first, last = sorted(numbers.randrange(7_000_001) for _ in range(2))
+                written = numbers.randbytes(numbers.choice((0, 4, 8, 1000, 4096)))
+                content += [Write(written, ""), Keep(source, Span(first, last))]
+            kept_or_written = (
+                one.data if isinstance(one, Write) else old[one.span.start : one.span.stop]
+                for one in content
+            )
+            wanted = b"".join(kept_or_written)
+            apply.write([apply.File(new, Composed(tuple(content), ""), 0o600)], [], lambda _: None)
+            assert new.read_bytes() == wanted
+            if fails is None:
+                n_data = len(wanted) - wanted.count(0)
+                assert new.stat().st_blocks * 512 < 1.01 * n_data + (1 << 17)
+            new.unlink()
 
 
 def test_large_files_cost_little(tmp_path: Path) -> None:
