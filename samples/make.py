@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from samples.crashing import crashing
 from samples.sample import sha256
 from samples.small import MODELS, header
 from samples.spoilt import spoilt_states
@@ -44,7 +45,7 @@ made_by = "python -m samples.make"
 def files() -> dict[str, bytes]:
     """Path below this folder -> bytes, of every file that this script writes."""
     made = dict(models())
-    for sample in (*intact(), *spoilt_states(), *spoilt_lists(), *spoilt_seals()):
+    for sample in (*intact(), *spoilt_states(), *spoilt_lists(), *spoilt_seals(), *crashing()):
         for path, data in sample.files():
             if path in made:
                 raise ValueError(path)

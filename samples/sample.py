@@ -48,11 +48,12 @@ class Sample:
         data: its bytes.
         companions: files beside it.
         findings: everything that is found in it.
-        folder: `intact`, or `damaged` for one that stands for a code.
+        folder: `intact`, `damaged` for one that stands for a code, or `crashes`.
         called: the name that it must have for that to be found; empty if any will do.
         link: the name that it must be a symbolic link to; empty for none.
         model: the model of `samples/models` that it is held against; empty for none.
         deep: whether the finding is only seen by who reads the stored numbers.
+        server: what a server must serve to be harmed by it, and how that shows; empty for most.
     """
 
     layout: str
@@ -66,6 +67,7 @@ class Sample:
     link: str = ""
     model: str = ""
     deep: bool = False
+    server: tuple[tuple[str, str], ...] = ()
 
     @property
     def stem(self) -> str:
@@ -95,6 +97,12 @@ class Sample:
         if not self.findings:
             yield "findings = []"
         yield from ("", "[origin]", 'kind = "synthetic"', 'made_by = "python -m samples.make"')
+        if self.server:
+            yield from (
+                "",
+                "[server]",
+                *(f"{key} = {json.dumps(value)}" for key, value in self.server),
+            )
         for companion in self.companions:
             yield from ("", "[[companions]]", f'suffix = "{companion.suffix}"')
             yield f'layout = "{companion.layout}"'

@@ -11,9 +11,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from inspector.check import checked
 from inspector.cli.app import app
+from inspector.findings import Severity
+from inspector.fuzzing.loader import Limits
+from inspector.fuzzing.server import ServerLoader
+from inspector.report import examined
+from inspector.server.target import target_of
+from samples.crashing import crashes
 from samples.make import HERE as SAMPLES
-from tests.oracle.builds import BUILDS, installed
+from tests.oracle.builds import BUILDS, Build, installed
 from tests.oracle.trial import MODELS
 from tests.support.writer import DIALECTS, F16, Cache, Memory, Row, Slot, Tokens, cells_of, pack
 
@@ -24,12 +31,23 @@ MODEL = MODELS / "llama-gqa.gguf"
 N_CELLS = 2000
 
 
-def server(n_ctx: int) -> str:
+KINDS = {
+    ("crash", "SIGABRT"): {"cut", "cut-inside", "cut-last"},
+    ("crash", "SIGABRT in /completion"): {"cell-pos-empty", "stream-emptied"},
+    ("spoilt", "answers other prompts otherwise than before"): {"cell-pos-negative"},
+    ("spoilt", "HTTP 500 for other prompts: Invalid input batch."): {"cell-pos-huge"},
+}
+"""How a server is harmed -> the mutations of a state of attention that do so."""
+
+
+def server(
+    n_ctx: int, build: Build = BUILDS[-1], model: str = "llama-gqa", n_slots: int = 1
+) -> str:
     if sys.platform != "linux":
         pytest.skip("the servers are limited in memory by a Linux call")
     program = Path(__file__).with_name("llama_server.py")
-    words = (sys.executable, program, installed(BUILDS[-1]), "-m", MODEL, "-c", n_ctx, "-fa", "on")
-    return shlex.join(map(str, words))
+    words = (sys.executable, program, installed(build), "-m", MODELS / f"{model}.gguf", "-fa", "on")
+    return shlex.join(map(str, (*words, "-c", n_ctx, "-np", n_slots)))
 
 
 def invoked(*words: str | Path) -> tuple[int, str]:
@@ -66,6 +84,48 @@ def test_finds_the_abort_and_lives_on(tmp_path: Path) -> None:
     }
     assert not found["disagreements"]
     assert len([one for one in found["failures"] if one["outcome"] == "crash"]) == 1
+
+
+def test_finds_what_harms_a_server(tmp_path: Path) -> None:
+    """By `fuzz mutate` and `fuzz run` alone: a mutant of every kind, and one server."""
+    folder = tmp_path / "mutants"
+    invoked("mutate", WHOLE, "--out", folder, "--count", "80")
+    mutants = json.loads((folder / "manifest.json").read_text())["files"]
+    kinds = {one["file"]: one["mutator"] for one in mutants}
+    code, said = invoked("run", folder, "--server", server(512), "--timeout", "120", "--json")
+    assert code == 1
+    found = json.loads(said)["failures"]
+    harms = {(one["outcome"], one["detail"]): one for one in found if one["outcome"] != "refused"}
+    assert harms.keys() == KINDS.keys()
+    for harm, one in harms.items():
+        assert KINDS[harm] <= {kinds[file] for file in one["files"]}
+
+
+@pytest.mark.parametrize("build", [b for b in BUILDS if b.number != 11063], ids=str)
+def test_samples_harm_servers(tmp_path: Path, build: Build) -> None:
+    """As their cards say, and `check` calls each of them an error."""
+    wrong = []
+    for one in crashes(build.version):
+        path = tmp_path / f"{one.name}.slot"
+        path.write_bytes(one.data)
+        command = server(512, build, one.model, one.slots)
+        loader = ServerLoader(command, Limits(seconds=120))
+        try:
+            observed = loader.load(path)
+        finally:
+            loader.close()
+        said = f"{observed.outcome}{observed.detail.partition('SIGABRT')[2]}"
+        if said != one.does:
+            wrong.append(f"{one.name}: {said} instead of {one.does}: {observed.log[-500:]}")
+        model = MODELS / f"{one.model}.gguf"
+        words = f"llama-server -m {model} -c 512 -np {one.slots} -fa on --kv-unified"
+        with target_of(words, str(build)) as target, examined(path, deep=True) as report:
+            codes = {f.code for f in report.findings if f.severity is Severity.ERROR}
+            with checked(path, target) as found:
+                codes |= {f.code for f in found.findings if f.severity is Severity.ERROR}
+        if not codes:
+            wrong.append(f"{one.name}: no error is found")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_minimizes_the_abort(tmp_path: Path) -> None:
