@@ -318,6 +318,15 @@ def test_tokens_are_not_shown(packed: bool, damage: str, tmp_path: Path) -> None
             assert "1234564" in slotscope("inspect", file, "--show-tokens", *words).output, words
 
 
+def test_lists_of_other_programs_are_not_shown_as_bytes() -> None:
+    file = ROOT / "samples" / "intact" / "ik3--with-companions.slot.tokens.json"
+    shown = slotscope("inspect", file, "--hex").output
+    assert ".. .. .. .." in shown
+    assert not bytes_shown(shown)
+    shown = slotscope("inspect", file, "--hex", "--show-tokens").output
+    assert b"".join(bytes_shown(shown).values()) == file.read_bytes()
+
+
 # -- parts -----------------------------------------------------------------------------------------
 
 
