@@ -27,7 +27,9 @@ from inspector.cli.whose import whose
 app = typer.Typer(
     name="slotscope",
     cls=Commands,
-    help="The fsck of llama.cpp session state: slot saves, prompt caches, checkpoint sidecars.",
+    help="The fsck of llama.cpp session state: slot saves, prompt caches, checkpoint sidecars.\n\n"
+    "Begin with `slotscope inspect FILE`. What it looks at is never written; COMMAND --help says "
+    "more of each.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

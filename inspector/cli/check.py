@@ -31,7 +31,7 @@ def check(
     model: ModelOption = None,
     url: UrlOption = None,
     timeout: float = typer.Option(
-        5.0, min=0.1, max=600.0, metavar="SECONDS", help="How long to wait for it."
+        5.0, min=0.1, max=600.0, metavar="SECONDS", help="How long to wait for --url."
     ),
     env: bool = typer.Option(False, "--env", help="Take the variables that the server reads too."),
     next_: list[str] = typer.Option(

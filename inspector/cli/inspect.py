@@ -73,7 +73,11 @@ def inspect(
         readable=False,
         help="Hold the state against the header of this model.",
     ),
-    deep: bool = typer.Option(False, "--deep", help="Read the stored numbers too."),
+    deep: bool = typer.Option(
+        False,
+        "--deep",
+        help="Read the tensors too: values that are no numbers, zero rows, norms by layer.",
+    ),
     json: bool = typer.Option(
         False, "--json", help="Print one JSON document (a list for several files)."
     ),

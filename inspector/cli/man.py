@@ -27,9 +27,12 @@ def _page(root: Any, version: str) -> Iterator[str]:
     command = root.command
     yield f'.TH SLOTSCOPE 1 "" "slotscope {version}"'
     yield ".SH NAME"
-    yield f"slotscope \\- {_text(command.help.rstrip('.'))}"
+    name, _, description = command.help.partition("\n\n")
+    yield f"slotscope \\- {_text(name.rstrip('.'))}"
     yield ".SH SYNOPSIS"
     yield from _usage(command, root)
+    yield ".SH DESCRIPTION"
+    yield _text(description)
     yield ".SH OPTIONS"
     yield from _parameters(command, root)
     yield ".SH COMMANDS"
