@@ -339,16 +339,14 @@ class Loader:
     # Recurrent sections
 
     def _state(self, section: SectionExpectation) -> None:
+        if self.offset == self._start == self._end and not self._build.has("cell-count-first"):
+            message = f"{section.member} is not there: some count is read"
+            raise self._abort("truncated-aborts", message, section.member, "nothing")
         count = self._allocated(section)
         self._cells(section.member, count, _ANONYMOUS_CELL, 0)
         if count > 1:
-            finding = self._finding(
-                "recurrent-cells-abort",
-                f"{count:,} recurrent cells in the state of one sequence",
-                "1 cell",
-                f"{count:,}",
-            )
-            raise Ended(Outcome.ABORTS, finding, "GGML_ASSERT on the cells that were found")
+            message = f"{count:,} recurrent cells in the state of one sequence"
+            raise self._abort("recurrent-cells-abort", message, "1 cell", f"{count:,}")
         words = self._words("II")
         if words is None:
             raise self._words_past_end(f"the words behind the cells of {section.member}")
@@ -364,6 +362,10 @@ class Loader:
                 self._skip(count * row)
 
     # Ends
+
+    def _abort(self, code: str, message: str, expected: str, actual: str) -> Ended:
+        finding = self._finding(code, message, expected, actual)
+        return Ended(Outcome.ABORTS, finding, "GGML_ASSERT on the cells that were found")
 
     def _refusal(self, code: str, message: str, logged: str, expected: str, actual: str) -> Ended:
         return Ended(Outcome.REFUSES, self._finding(code, message, expected, actual), logged)
