@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from formats.layout import Layout
+    from inspector.fuzzing.generator import Generated
 
 fuzz = typer.Typer(
     name="fuzz",
@@ -50,20 +51,39 @@ def generate(
     max_bytes: int | None = typer.Option(
         None, "--max-bytes", min=1, metavar="B", help="Leave larger files out."
     ),
+    for_: str | None = typer.Option(
+        None,
+        "--for",
+        metavar="COMMAND",
+        help='Only files that this server takes, as in "llama-server -m M.gguf".',
+    ),
+    build: str | None = typer.Option(
+        None, metavar="BUILD", help="The build of that server: b11549, ik@2026-08-15."
+    ),
     force: bool = typer.Option(False, "--force", help="Write into a folder that is not empty."),
 ) -> None:
     """Write small valid files of every layout, and manifest.json that says what they are.
 
     The smallest file of each layout comes first, then states with sidecars, then files in which
-    tokens, types, transposed values, streams and checkpoints occur in all pairs.
+    tokens, types, transposed values, streams and checkpoints occur in all pairs. They have the
+    shapes of no real model, so a server refuses them: --for makes those that one takes, without
+    sidecars.
     """
     from inspector.fuzzing.generator import corpus
     from inspector.fuzzing.manifest import GENERATE_SCHEMA, entry_of
+    from inspector.render.page import counted
 
+    if for_ is None and build is not None:
+        complain("--build is of the server of --for")
+        raise typer.Exit(USAGE)
+    if for_ is not None and layout:
+        complain("the server of --for says which layout")
+        raise typer.Exit(USAGE)
     layouts = _layouts(layout)
+    made = corpus(layouts, seed) if for_ is None else iter(_fitting(for_, build, seed))
     ready(out, force=force)
     entries: list[dict[str, Any]] = []
-    for one in corpus(layouts, seed):
+    for one in made:
         if count is not None and len(entries) == count:
             break
         if max_bytes is not None and len(one.data) > max_bytes:
@@ -74,9 +94,28 @@ def generate(
         entries.append(entry_of(one))
     manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
     covered = {entry["layout"] for entry in entries}
-    if missing := [layout.id for layout in layouts if layout.id not in covered]:
+    left = () if for_ is not None else layouts
+    if missing := [layout.id for layout in left if layout.id not in covered]:
         complain(f"no file of {len(missing)} layouts: {', '.join(missing[:8])}")
-    document(f"{out}: {len(entries):,} files of {len(covered):,} layouts")
+    document(f"{out}: {counted(len(entries), 'file')} of {counted(len(covered), 'layout')}")
+
+
+def _fitting(command: str, build: str | None, seed: int) -> list[Generated]:
+    """Files that a server takes."""
+    from inspector.fuzzing.generator import fitting
+    from inspector.model.expectation import expected_state
+    from inspector.server.target import BadTarget, target_of
+    from inspector.source import Unreadable
+
+    try:
+        with target_of(command, build) as target:
+            expected = expected_state(target)
+        if isinstance(expected, str):
+            raise LookupError(expected)
+        return list(fitting(expected, seed))
+    except (BadTarget, LookupError, Unreadable) as error:
+        complain(str(error))
+        raise typer.Exit(USAGE) from error
 
 
 def _layouts(ids: Sequence[str]) -> list[Layout]:

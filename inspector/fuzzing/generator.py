@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
+from formats.ggml_types import IK
 from formats.layout import Layout
 from formats.layouts import by_id
 from inspector.fuzzing.case import OPTIONS, OWN_WINDOW, TYPE_BY_NAME, Case, Row, Shape
 from inspector.fuzzing.policy import Server
 from inspector.fuzzing.writer import Field, write
+from inspector.server.target import cache_type
 
 if TYPE_CHECKING:
     from inspector.model.expectation import SectionExpectation, StateExpectation
@@ -233,22 +236,65 @@ def case_for(
     Raises:
         LookupError: if no layout is that of this server.
     """
+    if expected.build.server == IK:
+        return _case_for_ik(expected, ids, seed)
     suffix = {0: "", 8: ".xy", 12: ".xyt"}[expected.cell_ext]
     layout = by_id(f"ggsq{expected.version}.{expected.memory.memory}{suffix}")
     if layout is None:
         raise LookupError(f"no layout of version {expected.version} for {expected.memory.memory}")
     given = {"v_trans": expected.v_trans, "n_stream": expected.n_stream}
     known = {name: int(value) for name, value in given.items() if value is not None}
-    shapes = {section.member: _shape_of(section) for section in expected.sections}
+    shapes = {section.member: _shape_of(section, expected) for section in expected.sections}
     n_swa = expected.memory.n_swa or OWN_WINDOW
     return Case(layout, seed, {**options, **known}, n_swa, shapes, tuple(ids))
 
 
-def _shape_of(section: SectionExpectation) -> Shape:
-    k = tuple(Row(_type_id(section.type_k), size) for size in section.k)
-    v = tuple(Row(_type_id(section.type_v or "f16"), size) for size in section.v)
+def _case_for_ik(expected: StateExpectation, ids: Sequence[int], seed: int) -> Case:
+    layout = by_id(f"ik{expected.version}")
+    if layout is None:
+        raise LookupError(f"no layout of version {expected.version} of ik_llama.cpp")
+    held = {section.kind: section for section in expected.sections if any(section.k)}
+    attention = held["attention"]
+    options: dict[str, object] = {"v_state": int(bool(expected.v_trans)) if attention.v else 2}
+    options["suffix"] = next((kind for kind in ("recurrent", "indexer") if kind in held), "")
+    members = {"attention": "attn", "recurrent": "recr", "indexer": "indexer"}
+    shapes = {members[kind]: _shape_of(section, expected) for kind, section in held.items()}
+    return Case(layout, seed, options, shapes=shapes, ids=tuple(ids))
+
+
+def _shape_of(section: SectionExpectation, expected: StateExpectation) -> Shape:
+    k, v = (
+        tuple(Row(_type_id(name, expected), size) for size in sizes)
+        for name, sizes in ((section.type_k, section.k), (section.type_v or "f16", section.v))
+    )
     return Shape(k, v, section.n_layer, (section.n_rot_k, section.n_rot_v))
 
 
-def _type_id(name: str) -> int:
-    return TYPE_BY_NAME[name].id
+def _type_id(name: str, expected: StateExpectation) -> int:
+    kind = cache_type(name, expected.build)
+    if kind is None:
+        raise LookupError(f"{expected.build.label} has no caches of type {name}")
+    return kind.id
+
+
+def fitting(expected: StateExpectation, seed: int = 0) -> Iterator[Generated]:
+    """Files that a server takes, over all that its model and its options leave open.
+
+    Args:
+        expected: what slot files of the server look like.
+        seed: of tokens and numbers.
+
+    Raises:
+        LookupError: if no layout is that of this server.
+    """
+    packings = ("plain", "packed") if expected.packed else ("plain",)
+    records = (None, 1, 2) if expected.version == 4 and expected.build.server != IK else (None,)
+    choices = product((12, 1, 7, 33), packings, records)
+    for index, (n_tokens, tokens, n_records) in enumerate(choices):
+        if n_records and n_tokens < 3:
+            continue
+        dice = random.Random(f"{seed}/{index}")
+        most = max(4, expected.memory.n_vocab)
+        ids = [dice.randrange(3, most) for _ in range(n_tokens)]
+        case = case_for(expected, ids, seed, tokens=tokens, records=n_records)
+        yield generated(case, f"{case.layout.id}--fits-{index:03}.slot")

@@ -218,6 +218,8 @@ class Server:
 
     def _absent(self, layer: int) -> bool:
         """Whether this layer of ik_llama.cpp has no attention cache."""
+        if "attn" in self.case.shapes:
+            return not self.case.shapes["attn"].k[layer].size
         if self.layout.version in (2, 8) or "swac" in self.layout.id or "pangu" in self.layout.id:
             return False
         return self._has_suffix("recurrent") and (layer % 2 == 1 or self._is_partial)
@@ -555,7 +557,9 @@ class Server:
         return ABSENT if self._stateless(at) else _F32
 
     def _at_s_size_row(self, at: Place) -> int:
-        return 0 if self._stateless(at) else 32
+        if self._stateless(at):
+            return 0
+        return self._shape(at).k[self._block(at)[1]].size if "recr" in self.case.shapes else 32
 
     def _at_s_rows(self, at: Place) -> int:
         if self._stateless(at):
@@ -563,6 +567,8 @@ class Server:
         return self._n_seq if self._full(at) else 1
 
     def _stateless(self, at: Place) -> bool:
+        if "recr" in self.case.shapes:
+            return not self._shape(at).k[self._block(at)[1]].size
         return not at.path.startswith("pangu") and self._block(at)[1] % 2 == 0
 
     @property

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from inspector.fuzzing.generator import Generated, case_for, generated
+from inspector.fuzzing.generator import Generated, case_for, fitting, generated
 from inspector.model.expectation import StateExpectation, expected_state
 from inspector.server.target import target_of
 from tests.oracle.builds import build_of, installed
 from tests.oracle.server import Server
+from tests.oracle.test_ik_repairs import DAY, in_ik
 
 pytestmark = pytest.mark.oracle
 
@@ -88,3 +89,26 @@ def test_taken(tmp_path: Path, setup: Setup, number: int) -> None:
                 break
         log = server.logged()[-1500:]
     assert not refused, "\n".join((*refused, log))
+
+
+IK_SETUPS = (
+    ("llama-gqa", "-fa on", {"flash_attn": True}),
+    ("llama-gqa", "-fa off", {"flash_attn": False}),
+    ("gemma3-iswa", "-fa on", {"flash_attn": True}),
+    ("qwen35", "-fa on", {"flash_attn": True}),
+)
+
+
+@pytest.mark.parametrize(("model", "flags", "context"), IK_SETUPS)
+def test_taken_by_ik(tmp_path: Path, model: str, flags: str, context: dict[str, bool]) -> None:
+    path, file = MODELS / f"{model}.gguf", tmp_path / "slot.bin"
+    with target_of(f"llama-server -m {path} -c 512 -np 1 {flags}", DAY) as target:
+        expected = expected_state(target)
+        assert isinstance(expected, StateExpectation), expected
+        made = list(fitting(expected))
+    assert len(made) == 4
+    for one in made:
+        file.write_bytes(one.data)
+        told = in_ik(path, load=str(file), context=context)
+        assert told["read"] == len(one.data), one.name
+        assert tuple(told["tokens"]) == one.case.ids
