@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.bodies.cells import N_CELLS
 from inspector.arrays.numbers import WORDS, dequantize, magnitudes, sum_of_squares
 from inspector.checks.tensors import CHUNK, Statistics
 from inspector.source import Source
@@ -42,14 +43,14 @@ def strips(source: Source, measured: Iterable[Statistics]) -> Iterator[Strip]:
     """
     for one in measured:
         block = one.block
-        line_bytes = block.n_cells * block.element_bytes or block.row_bytes
         data = block.data
-        if data is None or not block.row_bytes or not line_bytes:
+        if data is None or not block.row_bytes:
             continue
-        n_cells = block.n_cells if block.element_bytes else len(data) // line_bytes
-        if not n_cells:
+        n_cells = block.n_cells if block.element_bytes else len(data) // block.row_bytes
+        if not 0 < n_cells <= N_CELLS or n_cells * block.element_bytes > len(data):
             continue
-        edges = np.linspace(0, n_cells, min(n_cells, MOST_BINS) + 1).astype(np.int64)
+        bins = min(n_cells, MOST_BINS)
+        edges = np.array([n_cells * at // bins for at in range(bins + 1)], np.int64)
         squares, counts, bad = (_by_channels if block.element_bytes else _by_rows)(
             source, one, edges
         )
@@ -98,11 +99,10 @@ def _by_channels(source: Source, one: Statistics, edges: NDArray[np.int64]) -> S
         raw = raw[: len(raw) - len(raw) % line_bytes]
         if not raw:
             break
-        lines = dequantize(raw, kind, kind.block_elements).reshape(-1, n_cells).astype(np.float64)
-        finite = np.isfinite(lines)
-        with np.errstate(all="ignore"):
-            by_cell = np.where(finite, lines, 0) ** 2
+        numbers = dequantize(raw, kind, kind.block_elements).reshape(-1, n_cells)
+        finite = np.isfinite(numbers)
+        by_cell = np.where(finite, numbers, 0).astype(np.float64) ** 2
         squares += np.add.reduceat(by_cell.sum(axis=0), edges[:-1])
         bad += np.add.reduceat((~finite).sum(axis=0), edges[:-1])
-        counts += np.diff(edges) * len(lines)
+        counts += np.diff(edges) * len(numbers)
     return squares, counts, bad

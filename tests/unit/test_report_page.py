@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -256,6 +257,30 @@ def test_strips_against_the_bytes(path: Path) -> None:
             assert strip.edges[0] == 0
             assert strip.edges[-1] == block.n_cells
     assert any(sum(strip.non_finite) for strip in found) == (path == NOT_FINITE)
+
+
+def test_a_signalling_nan_in_transposed_values(tmp_path: Path) -> None:
+    path = tmp_path / "state.slot"
+    data = bytearray(TRANSPOSED.read_bytes())
+    with examined(TRANSPOSED) as report:
+        (section,) = report.sections
+        block = section.v[0]
+    assert block.data is not None
+    assert block.element_bytes == 2
+    data[block.data.start : block.data.start + 2] = b"\x01\x7c"
+    path.write_bytes(data)
+    with examined(path, deep=True) as report:
+        found = {one.of.block.path: one for one in strips(report.source, report.statistics)}
+    assert found[block.path].non_finite[0] == 1
+    assert np.isnan(found[block.path].rms[0])
+
+
+def test_counts_that_cannot_be_are_not_followed() -> None:
+    with examined(NOT_FINITE, deep=True) as report:
+        one = report.statistics[0]
+        for n_cells, element_bytes in ((1 << 62, 2), (1 << 40, 2), (0, 2), (100, 2)):
+            block = replace(one.block, n_cells=n_cells, element_bytes=element_bytes)
+            assert not list(strips(report.source, [replace(one, block=block)]))
 
 
 def test_numbers_that_are_not_finite_have_a_shape_of_their_own() -> None:

@@ -13,7 +13,7 @@ from inspector.render.byte_map import FIELDS, GAP, Part, parts_of
 from inspector.render.html.findings import Shown
 from inspector.render.html.markup import Html, aside, element, inside, percent, table
 from inspector.render.page import counted
-from inspector.span import Span
+from inspector.span import Span, gaps
 
 _NARROWEST = 1 / 1000
 """Share of the whole below which parts are drawn together: about a pixel."""
@@ -134,7 +134,7 @@ def patterns() -> Html:
 def _marks(marks: Sequence[Shown], size: int) -> Html:
     """The findings above the picture, in as many rows as they need."""
     ends, found = [-_LANE] * _LANES, []
-    for one in sorted(marks, key=lambda one: one.finding.span):
+    for one in sorted(marks, key=lambda one: _centre(one, size)):
         at = _centre(one, size)
         free = [lane for lane, end in enumerate(ends) if at - end >= _LANE]
         lane = free[0] if free else _LANES - 1
@@ -150,7 +150,7 @@ def _marks(marks: Sequence[Shown], size: int) -> Html:
             id=one.mark,
             href=f"#{one.card}",
             class_=one.tone,
-            style=f"left:{min(98.5, max(1.5, at)):.2f}%;bottom:{0.35 + 1.75 * lane:.2f}rem",
+            style=f"--at:{min(98.5, max(1.5, at)):.2f}%;--lane:{lane}",
             data_of=one.card,
             aria_label=f"finding {one.number}, {one.finding.code}, at {one.finding.span}",
         )
@@ -164,6 +164,10 @@ def _centre(one: Shown, size: int) -> float:
     return 50 * (span.start + min(span.stop, size)) / size
 
 
+def _ends(one: Shown) -> tuple[int, int]:
+    return one.finding.span.start, one.finding.span.stop
+
+
 def _picture(title: str, parts: Sequence[Part], marks: Sequence[Shown], whole: Span) -> Html:
     height = _UPPER + _LOWER
     upper = (_drawn(part, whole, 0, _UPPER) for part in _merged(parts, len(whole)))
@@ -174,7 +178,7 @@ def _picture(title: str, parts: Sequence[Part], marks: Sequence[Shown], whole: S
         element("title", f"map of {title}"),
         *upper,
         element("g", *lower, class_="inner"),
-        *(_band(one, one.finding.span.start, one.finding.span.stop, len(whole)) for one in marks),
+        *(_band(one, *_ends(one), len(whole), height) for one in marks),
         role="img",
         aria_label=f"map of {title}: {names}",
         height=height,
@@ -184,8 +188,13 @@ def _picture(title: str, parts: Sequence[Part], marks: Sequence[Shown], whole: S
 def _inner(parts: Iterable[Part]) -> Iterator[Part]:
     """What the parts are made of, each as what it is a part of."""
     for part in parts:
-        for small in part.within or (replace(part, label=""),):
-            yield replace(small, role=part.role if small.role in ("", FIELDS) else small.role)
+        inner = [
+            replace(small, role=part.role if small.role in ("", FIELDS) else small.role)
+            for small in part.within
+        ]
+        between = gaps([small.span for small in inner], part.span)
+        inner += [Part("", gap, part.role) for gap in between]
+        yield from sorted(inner, key=lambda small: small.span)
 
 
 def _merged(parts: Iterable[Part], total: int) -> Iterator[Part]:
@@ -242,15 +251,15 @@ def _class(part: Part) -> str:
     return "tokens" if part.label == "tokens" else "other"
 
 
-def _band(one: Shown, start: float, stop: float, whole: float) -> Html:
+def _band(one: Shown, start: int, stop: int, whole: int, height: int) -> Html:
     """The bytes of a finding on the picture."""
     start, stop = min(start, whole), min(stop, whole)
     return element(
         "rect",
         x=percent(start, whole),
         y=1,
-        width=percent(max(0.0, stop - start), whole),
-        height=_UPPER + _LOWER - 2,
+        width=percent(max(0, stop - start), whole),
+        height=height - 2,
         class_=f"band {one.tone}",
         data_of=one.card,
     )
@@ -353,7 +362,7 @@ def _without_numbers(of: Map, marks: Sequence[Shown]) -> Html:
         return offsets[index] + min(max(0, offset - firsts[index]), len(spans[index]))
 
     bands = (
-        _band(one, place(one.finding.span.start), place(one.finding.span.stop), total)
+        _band(one, place(one.finding.span.start), place(one.finding.span.stop), total, _UPPER)
         for one in marks
     )
     what = "headers, tokens and cells"

@@ -158,11 +158,14 @@ figcaption b{color:var(--ink);font-weight:600}
 .ruler span{position:absolute;white-space:nowrap}
 .ruler span:last-child{right:0}
 .marks{position:relative;margin:0 0 2px}
-.marks a{position:absolute;transform:translateX(-50%);min-width:1.35rem;height:1.35rem;
+.marks a{position:absolute;left:var(--at);bottom:calc(.35rem + var(--lane)*1.75rem);
+z-index:calc(9 - var(--lane));transform:translateX(-50%);min-width:1.35rem;height:1.35rem;
 padding:0 .2rem;text-align:center;font-size:.78rem;font-weight:700;line-height:1.35rem;
 text-decoration:none;border-radius:999px;background:var(--tone);color:var(--card)}
 .marks a::after{content:"";position:absolute;left:50%;top:100%;border:4px solid transparent;
 border-top-color:var(--tone);transform:translateX(-50%)}
+.marks a::before{content:"";position:absolute;left:calc(50% - 1px);top:100%;width:2px;
+height:calc(var(--lane)*1.75rem);background:var(--tone)}
 .marks a:target,.marks a.lit{box-shadow:0 0 0 3px var(--card),0 0 0 6px var(--tone)}
 .key{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.6rem 0 0;padding:0;list-style:none;
 font-size:.85rem;color:var(--quiet)}
@@ -224,12 +227,13 @@ no-repeat}
 @media(max-width:640px){.tracks li{grid-template-columns:1fr auto}.tracks svg{grid-column:1/-1;
 grid-row:2}}
 
+.heat{grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr))}
 .heat .plot svg{height:100%;border:0}
 .h0{fill:var(--h0)}.h1{fill:var(--h1)}.h2{fill:var(--h2)}.h3{fill:var(--h3)}.h4{fill:var(--h4)}
 .h5{fill:var(--h5)}.h6{fill:var(--h6)}.h7{fill:var(--h7)}.h8{fill:var(--h8)}
 .zero{fill:var(--card);stroke:var(--line)}
-.nan{fill:var(--bad)}
-.cross{stroke:var(--card);stroke-width:2;fill:none}
+.nan{fill:var(--bad);stroke:var(--bad);stroke-width:3}
+.cross{stroke:var(--card);stroke-width:1.5;fill:none}
 .scale{display:flex;align-items:center;gap:.5rem;font-size:.82rem;color:var(--quiet);
 flex-wrap:wrap;margin-top:.8rem}
 .scale svg{width:9rem;height:.8rem;border-radius:3px;flex:none}
