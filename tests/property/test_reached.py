@@ -19,14 +19,17 @@ from inspector.fuzzing.mutators import mutant
 from inspector.fuzzing.subject import Subject
 from inspector.model.expectation import StateExpectation, expected_state
 from inspector.report import examined
+from inspector.sealing import sealed
 from inspector.server.target import target_of
+from samples.make import HERE as SAMPLES
 
 REACHED: Mapping[str, tuple[str, str, str]] = json.loads(
     Path(__file__).with_name("reached.json").read_text()
 )
 """Code -> a file of `SUBJECTS`, the id of a mutation, and a server of `MODELS`, if one is needed.
 
-A server is a build, or a model and a build.
+A server is a build, or a model and a build; `sealed` is none, but the file was sealed before it was
+mutated.
 """
 
 SEED = 5
@@ -65,8 +68,12 @@ FITTED = {
     "fitiswa": ("gemma b11549", 20, 0),
     "fitwide": ("gemma b11549", 60, 55),
     "fithyb": ("qwen35 b11549", 20, 0),
+    "fitik": ("llama-gqa ik@2026-08-15", 20, 0),
 }
 """Name -> the server that a file is generated for, its tokens, and those in its window if set."""
+
+REAL = "ggsq4.kv--llama-b11549-short.slot"
+"""What a server computed of the model `llama-gqa`."""
 
 MODELS = {
     "llama-gqa": "-c 256 -np 1 -fa on",
@@ -76,39 +83,35 @@ MODELS = {
     "gemma": "-c 256 -np 1 -fa on",
     "lfm2": "-c 256 -np 1 -fa on",
 }
+TOKENS_OF_IK = json.dumps(
+    {
+        "has_mtmd": False,
+        "map_idx_to_media": [],
+        "tokens": list(range(3, 23)),
+        "magic": 1819112310,
+        "version": 1,
+    }
+).encode()
 FILES = {"q8": "llama-gqa", "ctx": "llama-gqa", "gemma": "gemma3-iswa"}
 FOLDER = Path(__file__).resolve().parents[1] / "oracle/models"
 
 _NAME = "what the file or its companion is called or when it was written, not what it holds"
 _WEIGHTS = "compares numbers with a model's weights: a state must really have been computed"
 _OTHER_FILE = "about another file than the one that is mutated: the model of the server"
-_OF_IK = "needs a state with the shapes of a model of ik_llama.cpp, which are not computed"
 _ORDER = "needs rows whose order or rotation shows, which only computed ones do"
-_SEAL = "needs a record of what the file was before, which only sealing it writes"
-_CONTAINER = "about containers of other programs, which have no declaration to generate them by"
 
 UNREACHED: Mapping[str, str] = {
     "file.named-like-a-model": _NAME,
     "file.symlink": _NAME,
     "sidecar.orphan": _NAME,
     "sidecar.unreadable": _NAME,
-    "ik.keys-saved-short": _OF_IK,
-    "target.companion-aborts": _OF_IK,
+    "ik.keys-saved-short": "a fault of a writer, that shows in rows which only it computes",
     "target.model-truncated": _OTHER_FILE,
     "target.projector-refused": "about the options of a server alone, whatever the file is",
     "target.layout-silent": _ORDER,
     "target.rotation-unrecorded": _ORDER,
-    "container.damaged": _CONTAINER,
-    "container.not-opened": _CONTAINER,
-    "seal.section-differs": _SEAL,
-    "seal.length-differs": _SEAL,
-    "seal.saved-anew": _SEAL,
-    "seal.companion-differs": _SEAL,
-    "seal.unreadable": _SEAL,
-    "identity.mixed": _WEIGHTS,
-    "identity.other-positions": _WEIGHTS,
-    "identity.related": _WEIGHTS,
-    "identity.rotation-differs": _WEIGHTS,
+    "seal.unreadable": "the record of a seal is ours, and no companion that is mutated",
+    "container.not-opened": "about files of other programs, which no mutation of one of ours is",
     "identity.repeated-tokens": _WEIGHTS,
 }
 
@@ -130,7 +133,12 @@ def subject(name: str) -> Subject:
             expected = expected_state(target)
         assert isinstance(expected, StateExpectation), expected
         case = case_for(expected, range(3, 3 + n_tokens), SEED)
-        return Subject(generated(replace(case, n_swa=n_swa or case.n_swa)).data)
+        data = generated(replace(case, n_swa=n_swa or case.n_swa)).data
+        return Subject(data, {".tokens.json": TOKENS_OF_IK} if name == "fitik" else {})
+    if name == "real":
+        return Subject((SAMPLES / "intact" / REAL).read_bytes())
+    if name == "iktokens":
+        return Subject(TOKENS_OF_IK)
     if name in LISTED:
         state, suffix = LISTED[name]
         layout = by_id(state)
@@ -144,6 +152,12 @@ def subject(name: str) -> Subject:
     return Subject(generated(Case(layout, SEED, options)).data)
 
 
+def put(path: Path, data: bytes, companions: Mapping[str, bytes]) -> None:
+    path.write_bytes(data)
+    for suffix, beside in companions.items():
+        path.with_name(path.name + suffix).write_bytes(beside)
+
+
 @pytest.mark.parametrize("code", sorted(all_codes()))
 def test_reached(tmp_path: Path, code: str) -> None:
     if code in UNREACHED:
@@ -152,11 +166,12 @@ def test_reached(tmp_path: Path, code: str) -> None:
     name, mutation, server = REACHED[code]
     found = mutant(subject(name), mutation)
     path = tmp_path / "a.slot"
-    path.write_bytes(found.data)
-    for suffix, data in found.companions.items():
-        path.with_name(path.name + suffix).write_bytes(data)
-    if not server:
-        with examined(path, deep="values" in mutation) as report:
+    if server == "sealed":
+        put(path, subject(name).data, subject(name).companions)
+        sealed(path, None, None)
+    put(path, found.data, found.companions)
+    if server in ("", "sealed"):
+        with examined(path, deep=server == "sealed" or "values" in mutation) as report:
             codes = {one.code for one in report.findings}
     else:
         with target_of(*command_of(server)) as target:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from inspector.repair.draft import Options
-from inspector.repair.plan import Plan, planned
+from inspector.repair.lists import BY_NAME
+from inspector.repair.plan import NAMES, Plan, planned
 from inspector.repair.segments import Keep, Write
 from inspector.repair.state import Refused
 from inspector.server.target import target_of
@@ -24,7 +25,7 @@ REAL = sorted(
 )
 TARGETS = (None, "b10229", "b11549", "turboquant@b9079")
 SHARES = 4
-MOST_REAL = 24
+MOST_REAL, MOST_ASKED = 24, 6
 
 
 def chosen(target: str | None, share: int) -> list[Path]:
@@ -61,6 +62,38 @@ def test_repairing_again_changes_nothing(tmp_path: Path, target: str | None, sha
                     kept = all(isinstance(one, Keep) for one in output.content.content)
                     assert kept, (path.name, output.suffix)
                     assert output.content.size == copy.stat().st_size
+
+
+BARRED = {f"without {name}": Options(skip=(name,), allow_loss=True) for name in NAMES}
+ALONE = {f"{name} alone": Options(only=(name,), allow_loss=True) for name in NAMES}
+LISTS = {f"to {name}": Options(to=name, allow_loss=True) for name in BY_NAME}
+ASKED = BARRED | ALONE | LISTS
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_was_asked_for_is_done_once(tmp_path: Path, asked: str) -> None:
+    """With every option on some files, each for some server: the copy needs nothing more."""
+    options, number = ASKED[asked], list(ASKED).index(asked)
+    files = [path for path in SAMPLES if ".hybrid" in path.name or ".iswa" in path.name] + REAL
+    done = 0
+    for path in files[number % 7 :: 7]:
+        build = TARGETS[zlib.crc32(path.name.encode()) % len(TARGETS)]
+        with ExitStack() as stack:
+            server = stack.enter_context(target_of(None, build, None)) if build else None
+            new = tmp_path / f"{done}.bin"
+            try:
+                with planned(path, server, options, new.name) as plan:
+                    _written(plan, new)
+                    if not plan.refused:
+                        _check_kept(plan, path)
+                    steps = [step.action for step in plan.steps]
+            except Refused:
+                continue
+            with planned(new, server, options, new.name) as again:
+                assert not again.steps, (path.name, build, steps, again.steps)
+        done += 1
+        if done == MOST_ASKED:
+            break
 
 
 def _written(plan: Plan, new: Path) -> None:
