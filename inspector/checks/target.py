@@ -243,7 +243,8 @@ register(
         "pos-min-abort",
         _E,
         "Tokens without cells: the next request kills the server",
-        "the restore succeeds; the first prompt that shares a prefix aborts the process",
+        "the restore succeeds; the first prompt that shares a prefix aborts the process, or, in a "
+        "slot that was in use, is answered from the cells of the conversation before it",
         _NONE,
         "do not restore it",
         "llama.cpp b5554 (PR #13833)",

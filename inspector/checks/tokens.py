@@ -55,10 +55,13 @@ register(
         "tokens.no-cells",
         Severity.ERROR,
         "There are tokens but no cells",
-        "the restore succeeds; the next request that shares a prefix aborts the server (b5554 on)",
+        "the restore succeeds and leaves the slot's cells as they are; the next request that "
+        "shares a prefix aborts the server (b5554 on), or, in a slot that was in use, is answered "
+        "from the cells of the conversation before it",
         RemedyKind.LOSSY,
         "prefill the tokens again; there is no memory to keep",
-        'llama.cpp b5554 (PR #13833): "pos_min == -1, but n_past > 0"',
+        'llama.cpp b5554 (PR #13833): "pos_min == -1, but n_past > 0"; restores over a used slot '
+        "on b10229, b10809 and b11549",
     ),
     Code(
         "tokens.cells-mismatch",
