@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 fuzz = typer.Typer(
     name="fuzz",
     cls=Commands,
-    help="Test data for loaders of these files: valid ones, and named mutations.",
+    help="Test data for loaders of these files: valid ones, and named mutations.\n\n"
+    "generate or mutate makes a folder of files, run gives them to a loader and says what it did, "
+    "minimize makes one that harmed it small.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

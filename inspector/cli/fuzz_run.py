@@ -31,7 +31,8 @@ _COMMAND = typer.Argument(
 _SERVER = typer.Option(
     None,
     metavar="COMMAND",
-    help='A server that restores it instead, as in "llama-server -m M.gguf"; kept on loopback.',
+    help='A server that restores it instead, as in "llama-server -m M.gguf"; on loopback, with a '
+    "folder for slots of its own.",
 )
 _TIMEOUT = typer.Option(
     10.0, min=0.05, max=86400.0, metavar="SECONDS", help="What a file may take."
@@ -84,8 +85,12 @@ def run(
 ) -> None:
     """Give every file of DIR to a loader, and report crashes, hangs and disagreements.
 
+    A server restores each file into its empty slot 0, evaluates a token more, erases the slot, and
+    answers a prompt that it answered before the first file: "spoilt" says that it does so
+    otherwise now. Of mutants it is also said which were taken though they are to be refused.
+
     What was done is kept in a journal: the same command goes on where it was stopped. Exit code 1
-    says that a file crashed the loader, held it up, or was judged otherwise by us.
+    says that a file crashed the loader, held it up, spoilt it, or was judged otherwise by us.
     """
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.run import JOURNAL, Campaign, OtherRun

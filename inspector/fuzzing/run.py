@@ -6,10 +6,10 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -100,11 +100,13 @@ class Run:
         command: of the loader.
         results: by file name.
         total: files of the folder, those that were not reached included.
+        forbidden: file -> its mutation, of those that a correct loader refuses.
     """
 
     command: str
     results: tuple[Result, ...]
     total: int
+    forbidden: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[Outcome, int]:
@@ -116,6 +118,15 @@ class Run:
     def disagreements(self) -> tuple[Result, ...]:
         """Results that we say otherwise of."""
         return tuple(result for result in self.results if result.disagrees)
+
+    @property
+    def taken(self) -> dict[str, tuple[str, ...]]:
+        """Mutation -> files with it that were taken though they are to be refused."""
+        found: dict[str, list[str]] = {}
+        for result in self.results:
+            if result.observed.outcome is Outcome.OK and result.file in self.forbidden:
+                found.setdefault(self.forbidden[result.file], []).append(result.file)
+        return {mutation: tuple(files) for mutation, files in sorted(found.items())}
 
     @property
     def unexpected(self) -> bool:
@@ -195,7 +206,7 @@ class Campaign:
     def report(self) -> Run:
         """What is there so far."""
         results = tuple(self.results[name] for name in sorted(self.results))
-        return Run(self.command, results, len(self.files))
+        return Run(self.command, results, len(self.files), _forbidden(self.folder / MANIFEST))
 
     def _journal(self) -> IO[str]:
         fresh = not self.journal.exists() or not self.journal.stat().st_size
@@ -258,6 +269,17 @@ def _files(folder: Path, journal: Path) -> tuple[Path, ...]:
             if not any(state in names for state in states):
                 found.append(path)
     return tuple(found)
+
+
+def _forbidden(manifest: Path) -> dict[str, str]:
+    """What `fuzz mutate` says of its files: those to be refused, and their mutations."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {
+            str(one["file"]): str(one["mutator"])
+            for one in json.loads(manifest.read_bytes())["files"]
+            if one.get("expected", {}).get("loader") == "refuse"
+        }
+    return {}
 
 
 def _digest(path: Path) -> str:

@@ -42,6 +42,12 @@ def page(run: Run) -> Iterator[RenderableType]:
     for failure in run.failures(*UNEXPECTED):
         yield Text()
         yield from _failure(failure)
+    if taken := run.taken:
+        yield Text()
+        table = columns("taken", "to be refused for", "as in", numbers=("taken",))
+        for mutation, files in taken.items():
+            table.add_row(f"{len(files):,}", text(mutation), text(files[0]))
+        yield table
     if refusals := run.failures(Outcome.REFUSED):
         yield Text()
         table = columns("refused", "because", numbers=("refused",))
@@ -108,6 +114,7 @@ def to_dict(run: Run) -> dict[str, Any]:
             }
             for failure in run.failures(*UNEXPECTED, Outcome.REFUSED)
         ],
+        "taken": {mutation: list(files) for mutation, files in run.taken.items()},
         "results": [_of(result) for result in run.results],
     }
 

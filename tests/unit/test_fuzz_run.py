@@ -236,3 +236,74 @@ def test_refuses_to_minimize_what_does_not_fail(tmp_path: Path) -> None:
     code, said = invoked("minimize", path, "-o", tmp_path / "new", "--", *LOADER)
     assert code == 1
     assert "the loader takes this file" in said
+
+
+SERVER = """
+import http.server, json, pathlib, sys
+
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+slots, spoilt = pathlib.Path(given["--slot-save-path"]), [False]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.say(200, {})
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "restore" in self.path:
+            data = (slots / asked["filename"]).read_bytes()
+            spoilt[0] |= b"spoils" in data
+            self.say(400 if b"refuse" in data else 200, {"error": {"message": "no"}})
+        elif "erase" in self.path:
+            self.say(200, {})
+        else:
+            likely = [{"id": 1, "logprob": -0.5 if spoilt[0] else -0.25}]
+            self.say(200, {"completion_probabilities": [{"top_logprobs": likely}]})
+
+    def say(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+http.server.HTTPServer((given["--host"], int(given["--port"])), Handler).serve_forever()
+"""
+
+
+def test_what_a_file_leaves_in_a_server(tmp_path: Path) -> None:
+    """It shows, whether the file was taken or not, and the next file meets a new server."""
+    script, files = tmp_path / "server.py", tmp_path / "files"
+    script.write_text(SERVER)
+    files.mkdir()
+    for name, data in (("a", b"well"), ("b", b"spoils"), ("c", b"well"), ("d", b"refuse, spoils")):
+        (files / name).write_bytes(data)
+    (files / "e").write_bytes(b"refuse")
+    server = f"{sys.executable} {script}"
+    code, said = invoked("run", files, "--server", server, "--timeout", "60", "--json")
+    assert code == 1
+    assert [(one["outcome"], one["detail"]) for one in json.loads(said)["results"]] == [
+        ("ok", ""),
+        ("spoilt", "answers other prompts otherwise than before"),
+        ("ok", ""),
+        ("spoilt", "answers other prompts otherwise than before, though it refused the file"),
+        ("refused", "HTTP 400"),
+    ]
+
+
+def test_says_what_was_taken_wrongly(tmp_path: Path) -> None:
+    files = tmp_path / "mutants"
+    (tmp_path / "state.slot").write_bytes(state(12))
+    invoked("mutate", tmp_path / "state.slot", "--out", files, "--count", "30")
+    code, said = invoked("run", files, "--json", "--", "true", "{}")
+    assert code == 0
+    taken = json.loads(said)["taken"]
+    assert taken["count-plus-one"]
+    assert "position-plus-one" not in taken
+    code, said = invoked("run", files, "--", "true", "{}")
+    assert "to be refused for" in said
