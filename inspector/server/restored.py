@@ -70,6 +70,8 @@ def restored(report: Report, target: Target) -> Slot | str:
         slot = replace(slot, n_tokens=report.tokens.words, media=(), alien=alien)
     if memory.windowed:
         positions = parts["swa"].pos
+        if NOWHERE in positions:  # empty, and the lowest: as if there were none
+            positions = positions[:0]
         cells = Cells.restored(max(len(positions), capacity(window, target)), positions)
         slot = replace(slot, cells=cells)
     return _with_checkpoints(slot, report, target)
