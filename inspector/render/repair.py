@@ -62,7 +62,8 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
         yield text(("removed", "yellow"), f": {path}")
     if (new := written.new) is not None:
         names = [str(new.with_name(new.name + one.suffix)) for one in plan.outputs]
-        unchanged = "" if plan.steps else " unchanged"
+        same = not plan.steps and plan.copied.size == plan.report.size
+        unchanged = " unchanged" if same else ""
         yield text(("written", "green"), f"{unchanged}: {', '.join(names)}")
         yield text(f"how it was made: {new}{RECORD}")
     else:

@@ -80,9 +80,10 @@ def repaired_list(
     )
     if target is not None and not of_ik:
         _check_rotation(kept, target.build)
-        kept = _prefixed(kept, more, wanted=target.build.has("blob-prefix"))
-    elif family.format == "sckp":
+    if family.format == "sckp":  # only builds that want it read such lists
         kept = _prefixed(kept, more, wanted=True)
+    elif target is not None and not of_ik:
+        kept = _prefixed(kept, more, wanted=target.build.has("blob-prefix"))
     elif one.remade:
         kept = _prefixed(kept, [], wanted=any(record.prefixed for record in records))
     steps += more

@@ -313,6 +313,8 @@ def _of_state(
     reader = None if draft.form.session else target  # no server restores a whole context
     copied = _anew(report.bundle, pairs, new, reader.memory if reader is not None else None)
     _check_read(copied, draft)
+    if not remade:  # else what was hidden may show, and is left out in another plan
+        _check_no_worse(copied, draft)
     if target is None:
         draft.refused += _left(copied)
     return Plan(
@@ -366,6 +368,18 @@ def _check_read(copied: Report, draft: Draft) -> None:
             f"as a file of version {draft.form.version} it would be taken for something else: no "
             f"build that reads this version is known to have {draft.state.memory} memory like it"
         )
+
+
+def _check_no_worse(copied: Report, draft: Draft) -> None:
+    """See that the copy has no fault that the file has not.
+
+    Raises:
+        Refused: if it has one: there are options that do not go together.
+    """
+    known = {finding.code for finding in draft.report.findings}
+    for finding in copied.findings:
+        if finding.severity is Severity.ERROR and finding.code not in known:
+            raise Refused(f"the copy would have a fault that the file has not: {finding.message}")
 
 
 def _left(copied: Report) -> list[tuple[str, str]]:

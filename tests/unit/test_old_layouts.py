@@ -260,6 +260,18 @@ def test_rows_of_next_token_layers_are_not_added(tmp_path: Path) -> None:
         pass
 
 
+def test_options_that_do_not_go_together(tmp_path: Path) -> None:
+    """A window that is split off, in a form that never had one."""
+    file, model = slot(tmp_path / "old.bin", one_cache("anonymous", 1)), windowed(tmp_path)
+    only = Options(only=("split-window", "to-session"))
+    with (
+        target_of("llama-server -c 512 -np 1", "b11549", model) as target,
+        pytest.raises(Refused, match=r"the copy would have a fault|taken for something else"),
+        planned(file, target, only, "new.bin"),
+    ):
+        pass
+
+
 def test_nothing_to_do_in_what_was_written(tmp_path: Path) -> None:
     file, new = slot(tmp_path / "old.bin", one_cache("anonymous", 1)), tmp_path / "new.bin"
     model = windowed(tmp_path)

@@ -584,6 +584,17 @@ def test_sckp_lists_always_have_the_eight_bytes(tmp_path: Path, *, beside: bool)
         assert found[".checkpoints" if beside else ""] == listed("llcp1", kept(bare, "llcp1"), b"")
 
 
+@pytest.mark.parametrize("build", ["b8672", "turboquant@b9079", "b11549", None])
+@pytest.mark.parametrize("beside", [True, False])
+def test_sckp_lists_have_them_whatever_the_server_wants_of_others(
+    tmp_path: Path, build: str | None, *, beside: bool
+) -> None:
+    bare = kept(records(seq_id=None), "pkcl1")
+    path = store(tmp_path, "pkcl1", bare) if beside else alone(tmp_path, "pkcl1", bare)
+    with plan_of(path, build, to="sckp1") as plan:
+        assert written(plan)[""].endswith(listed("sckp1", kept(records(), "pkcl1"), b""))
+
+
 @pytest.mark.parametrize("barred", [{"skip": ("convert-checkpoints",)}, {"only": ("relayout",)}])
 def test_lists_are_not_converted_where_that_is_barred(
     tmp_path: Path, barred: dict[str, tuple[str, ...]]
@@ -609,6 +620,17 @@ def test_other_actions_on_lists_that_are_barred(tmp_path: Path) -> None:
     with plan_of(path, "b10229", skip=("drop-checkpoints",)) as plan:
         assert list(written(plan)) == [""]
         assert "drop-checkpoints" in dict(plan.refused)
+
+
+def test_a_companion_that_nobody_knows_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "slot.bin"
+    path.write_bytes(plain())
+    path.with_name("slot.bin.ckpt").write_bytes(b"of no known kind")
+    for barred in ({"skip": ("drop-companions",)}, {"only": ("trim",)}):
+        with plan_of(path, **barred) as plan:
+            assert not plan.steps
+            assert list(written(plan)) == [""]
+            assert "no copy of slot.bin.ckpt" in dict(plan.refused)["drop-companions"]
 
 
 def test_why_checkpoints_are_left_out(tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ def window_anchor(draft: Draft) -> None:
         if asked:
             raise Refused("only a memory of windowed layers alone has use for it")
         return
-    anchored = any(finding.code == "cells.window-anchor" for finding in draft.report.findings)
-    needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records or anchored
+    if any(finding.code == "cells.window-anchor" for finding in draft.report.findings):
+        return
+    needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records
     if (needless or is_open(draft, swa)) and not asked:
         return
     if not draft.fits:

@@ -188,10 +188,8 @@ def convert(draft: Draft) -> None:
 
 def _fit_prefix(draft: Draft) -> None:
     """Blobs with the eight bytes in front, or without, as those who read them look for it."""
-    wanted = draft.form.prefix
-    if draft.target is not None:
-        wanted = draft.wanted.prefix
-    elif draft.family is not None and draft.family.format == "sckp":
+    wanted = draft.form.prefix if draft.target is None else draft.wanted.prefix
+    if draft.family is not None and draft.family.format == "sckp":
         wanted = True  # only builds that want it read such lists
     n = sum(record.parts is not None for record in draft.records)
     if draft.ik:
@@ -297,6 +295,12 @@ def companions(draft: Draft) -> None:
     if draft.ik and _TOKENS in left:
         left.remove(_TOKENS)  # it is written anew
     names = [*unknown, *(draft.report.name + suffix for suffix in left)]
+    if unknown and not draft.options.allows(COMPANIONS):
+        draft.refuse(
+            COMPANIONS,
+            f"it is not allowed, and there is no copy of {', '.join(unknown)}: of no known kind",
+        )
+        return
     if names:
         draft.take(
             Step(

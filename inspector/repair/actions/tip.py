@@ -46,9 +46,9 @@ def synthesize_tip(draft: Draft) -> None:
         return
     if draft.obstructed and draft.options.allows(ACTION):
         raise Refused(OBSTRUCTED)
-    record = _of_windows(draft, windowed) if windowed is not None else _of_state(draft)
-    if any(other.n_tokens == record.n_tokens for other in draft.records):
+    if any(record.n_tokens == len(draft.state.tokens.ids) for record in draft.records):
         return
+    record = _of_windows(draft, windowed) if windowed is not None else _of_state(draft)
     draft.records = (*draft.records, record)
 
 
