@@ -131,7 +131,7 @@ def check_of(
     rotated = rotated_rows(report, identity)
     outcome = restore(report, target, rotated=rotated, identity=identity)
     reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
-    assumed = (*target.assumed, *outcome.assumed)
+    assumed = (*target.assumed_of_states, *outcome.assumed)
     findings = in_order(
         (
             *_of_the_file(report, target, outcome, identity),

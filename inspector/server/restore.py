@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from inspector.model.expectation import SectionExpectation
     from inspector.model.identity import Identity
 
-_MODEL = frozenset({"model"})
 _REFUSED = "Unable to restore slot: {}"
 _INVALID_TOKENS = "Invalid tokens in slot save file"
 _HEAD_BYTES = 12
@@ -160,9 +159,8 @@ def own_caches(report: Report, target: Target, assumed: list[str]) -> Own | str 
     """
     from inspector.model.expectation import expected_state
 
-    if not target.said - _MODEL:
+    if target.caches_as_saved:
         target = _as_saved(report, target)
-        assumed.append("cache types, flash attention, slots: those that the file was saved with")
     v_trans = target.v_trans
     if v_trans is None:
         v_trans = False

@@ -70,7 +70,10 @@ class Target:
         type_indexer: `-ictk` of ik_llama.cpp.
         changing: options that change what the model computes, and their values.
         said: the options that the user gave or a running server told, by attribute name.
+        caches_as_saved: whether neither a command line nor a running server says what the caches
+            are like: a state is then judged with caches like those that it was saved from.
         assumed: what had to be guessed, in words.
+        defaults: of that what is about the caches.
         notes: what else is to be said of the command line, such as options that no build has.
     """
 
@@ -102,8 +105,17 @@ class Target:
     type_indexer: str = "f16"
     changing: tuple[tuple[str, str], ...] = ()
     said: frozenset[str] = frozenset()
+    caches_as_saved: bool = False
     assumed: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def assumed_of_states(self) -> tuple[str, ...]:
+        """What had to be guessed to judge a state, in words."""
+        if not self.caches_as_saved:
+            return self.assumed
+        return (*(line for line in self.assumed if line not in self.defaults), _AS_SAVED)
 
     @property
     def n_stream(self) -> int:
@@ -224,7 +236,12 @@ def target_of(
             except BadTarget as error:  # it is a file of the machine that the server runs on
                 notes.append(f"{UNREAD}: {error}")
                 target = replace(target, model_name=_name(str(path)))
-        yield replace(target, assumed=tuple(assumed), notes=tuple(notes))
+        yield replace(
+            target,
+            caches_as_saved=command is None and url is None,
+            assumed=tuple(assumed),
+            notes=tuple(notes),
+        )
 
 
 def _name(path: str) -> str:
@@ -266,23 +283,26 @@ CHECKPOINT_MIN_STEP = ((9765, 8192), (9310, 256), (0, 64))
 """Upstream builds from which on checkpoints are so many tokens apart."""
 N_CTX = 4096
 """Tokens of context from November 2024 (PR #10136) until it is the model's."""
+_AS_SAVED = "cache types, flash attention, slots: those that the file was saved with"
 _FOUR = 4
 _SIDES = {"type_k": "keys", "type_v": "values"}
 
 
 def _settled(build: Build, said: dict[str, Any], words: Command) -> Target:
     """The target that was described, with the build's defaults for what was not said."""
-    assumed: list[str] = []
+    of_slots: list[str] = []
+    of_context: list[str] = []
+    of_rows: list[str] = []
     notes = list(words.notes)
-    n_parallel, kv_unified = _slots(build, said, assumed, notes)
+    n_parallel, kv_unified = _slots(build, said, of_slots, notes)
     target = Target(
         build,
-        n_ctx=_n_ctx(build, said, assumed, n_parallel, kv_unified=kv_unified),
+        n_ctx=_n_ctx(build, said, of_context, n_parallel, kv_unified=kv_unified),
         n_parallel=n_parallel,
         kv_unified=kv_unified,
         type_k=said.get("type_k", "f16"),
         type_v=said.get("type_v", "f16"),
-        flash_attention=_flash_attention(build, said, assumed),
+        flash_attention=_flash_attention(build, said, of_rows),
         swa_full=said.get("swa_full", False),
         n_ctx_checkpoints=said.get("n_ctx_checkpoints", _n_ctx_checkpoints(build)),
         checkpoint_min_step=said.get(
@@ -307,13 +327,18 @@ def _settled(build: Build, said: dict[str, Any], words: Command) -> Target:
     _check_types(target)
     sides = [what for type_, what in _SIDES.items() if type_ not in said]
     if sides:
-        assumed.append(f"{' and '.join(sides)} in f16")
+        of_rows.append(f"{' and '.join(sides)} in f16")
     notes += [
         f"{name} {value} changes what the model computes: a state made otherwise is wrong here, "
         "and no server notices"
         for name, value in words.changing
     ]
-    return replace(target, assumed=tuple(assumed), notes=tuple(notes))
+    return replace(
+        target,
+        assumed=(*of_slots, *of_context, *of_rows),
+        defaults=(*of_slots, *of_rows),
+        notes=tuple(notes),
+    )
 
 
 def _since(table: tuple[tuple[int, int], ...], number: int | None) -> int:

@@ -212,6 +212,24 @@ def test_a_build_newer_than_all_known_is_named_so() -> None:
     assert "newer than b11549" in " ".join(result.stdout.split())
 
 
+def test_caches_are_those_of_the_save_unless_a_server_is_named() -> None:
+    """Saved with --flash-attn off: a server that is started without options refuses it (b10229:
+    incompatible V transposition).
+    """
+    transposed = INTACT / "ggsq2.kv--llama-b10229-flash-attention-off.slot"
+    like_it = slotscope("check", transposed, "--build", "b10229", "--json")
+    found = json.loads(like_it.stdout)
+    assert found["restore"]["outcome"] == "accepts"
+    assumed = found["target"]["assumed"]
+    assert "cache types, flash attention, slots: those that the file was saved with" in assumed
+    assert not [line for line in assumed if "auto" in line or "slots with" in line]
+    plain = f"llama-server -m {MODELS / 'llama-gqa.gguf'} -np 1"
+    named = slotscope("check", transposed, "--build", "b10229", "--for", plain, "--json")
+    assert json.loads(named.stdout)["restore"]["reason"] == "target.v-trans-mismatch"
+    bare = slotscope("check", transposed, "--build", "b10229", "--for", "llama-server", "--json")
+    assert json.loads(bare.stdout)["restore"]["reason"] == "target.v-trans-mismatch"
+
+
 def test_why_there_is_no_model_is_said_of_the_one_that_was_named() -> None:
     result = slotscope("check", LLAMA, "--json", "--for", "llama-server -hf org/name:Q4_K_M")
     evidence = json.loads(result.stdout)["model"]["evidence"]
