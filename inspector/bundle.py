@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -198,7 +199,7 @@ def bundle(path: str | Path) -> Bundle:
     path = Path(path)
     subject = _file(path)
     if subject is None:
-        raise Unreadable("no regular file of that name")
+        raise Unreadable(_why_none(path))
     role, owner = belongs_to(path)
     state = _file(owner) if owner is not None else None
     siblings = () if owner is None else _companions(owner)
@@ -208,9 +209,23 @@ def bundle(path: str | Path) -> Bundle:
         role=role,
         state=state,
         siblings=tuple(other for other in siblings if other.file.path != path),
-        record=_file(path.with_name(path.name + RECORD)) is not None,
+        record=os.path.lexists(path.with_name(path.name + RECORD)),
         barred=tuple(_barred(path)),
     )
+
+
+def _why_none(path: Path) -> str:
+    """Why there is no regular file at `path`."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return "the link leads nowhere" if path.is_symlink() else "there is no such file"
+    except OSError as error:
+        circle = error.errno == errno.ELOOP
+        return "the link leads in a circle" if circle else error.strerror or str(error)
+    except ValueError:
+        return "no file can have that name"
+    return "a directory" if path.is_dir() else "not a regular file"
 
 
 def bundle_among(name: str, files: Mapping[str, File]) -> Bundle:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -65,7 +67,7 @@ class Seal:
         size: bytes.
         mtime_ns: its last change then, nanoseconds since 1970.
         sealed_ns: when it was sealed.
-        sha256: of all bytes, hex.
+        sha256: of all bytes, hex; for other programs, we compare the sections.
         tiles: the file from its first byte to its last.
         n_tokens: tokens it stood for.
         tokens: xxh3-128 of their ids, hex; empty without any.
@@ -87,7 +89,7 @@ class Seal:
 
 
 class BadSeal(Exception):
-    """A record that cannot be read; the message says why."""
+    """A record that cannot be read; the message says why, beginning with its name."""
 
 
 def record_of(path: str | Path) -> dict[str, Any] | None:
@@ -96,19 +98,22 @@ def record_of(path: str | Path) -> dict[str, Any] | None:
     Raises:
         BadSeal: if it is no record of ours.
     """
+    name = f"{path}{RECORD}"
     try:
-        with opened(f"{path}{RECORD}") as source:
+        with opened(name) as source:
             data = source.read_at(0, min(source.size, _MOST_BYTES + 1))
-    except Unreadable:
+    except Unreadable as error:
+        if os.path.lexists(name):
+            raise BadSeal(f"{name}: {error}") from error
         return None
     if len(data) > _MOST_BYTES:
-        raise BadSeal("it is larger than 16 MiB")
+        raise BadSeal(f"{name}: it is larger than 16 MiB")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BadSeal("it is no JSON") from error
+        raise BadSeal(f"{name}: it is no JSON") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise BadSeal(f"its schema is not {SCHEMA}")
+        raise BadSeal(f"{name}: its schema is not {SCHEMA}")
     return document
 
 
@@ -119,40 +124,78 @@ def seal_beside(path: str | Path) -> Seal | None:
         BadSeal: if it cannot be read.
     """
     document = record_of(path)
-    if document is None or "seal" not in document:
+    return None if document is None else seal_in(document, path)
+
+
+def seal_in(record: dict[str, Any], path: str | Path) -> Seal | None:
+    """The seal in the record of the file at `path`; None if the record has none.
+
+    Raises:
+        BadSeal: if a part of it is missing, or is not what we write.
+    """
+    if "seal" not in record:
         return None
     try:
-        return _seal(document["seal"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadSeal("its seal lacks parts") from error
+        return _seal(record["seal"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadSeal(f"{path}{RECORD}: its seal lacks parts") from error
+    except ValueError as error:
+        raise BadSeal(f"{path}{RECORD}: {error}") from error
 
 
 def _seal(found: dict[str, Any]) -> Seal:
     tiles = tuple(
-        Tile(str(one["path"]), Span(int(one["start"]), int(one["stop"])), str(one["xxh3"]))
+        Tile(_words(one, "path"), Span(_number(one, "start"), _number(one, "stop")), _xxh3(one))
         for one in found["sections"]
     )
+    size, tokens = _number(found, "bytes"), found["tokens"]
     ends = [0, *(tile.span.stop for tile in tiles)]
     if any(tile.span.start != end for tile, end in zip(tiles, ends, strict=False)):
-        raise ValueError("sections that do not follow each other")
-    if ends[-1] != int(found["bytes"]):
-        raise ValueError("sections that do not end with the file")
+        raise ValueError("its sections do not follow each other")
+    if any(not len(tile.span) for tile in tiles):
+        raise ValueError("a section of it has no bytes")
+    if ends[-1] != size:
+        raise ValueError("its sections do not end with the file")
     model, target = found.get("model"), found.get("target")
     return Seal(
-        size=int(found["bytes"]),
-        mtime_ns=int(found["mtime_ns"]),
-        sealed_ns=int(found["sealed_ns"]),
-        sha256=str(found["sha256"]),
+        size=size,
+        mtime_ns=_number(found, "mtime_ns", -_MOST),
+        sealed_ns=_number(found, "sealed_ns", -_MOST),
+        sha256=_words(found, "sha256", _SHA256),
         tiles=tiles,
-        n_tokens=int(found["tokens"]["count"]),
-        tokens=str(found["tokens"]["xxh3"] or ""),
+        n_tokens=_number(tokens, "count"),
+        tokens="" if tokens["xxh3"] is None else _xxh3(tokens),
         companions=tuple(
-            SealedFile(str(one["name"]), int(one["bytes"]), str(one["xxh3"]))
+            SealedFile(_words(one, "name", _NAME), _number(one, "bytes"), _xxh3(one))
             for one in found["companions"]
         ),
-        model={str(k): str(v) for k, v in model.items()} if model else None,
-        target=None if target is None else str(target),
+        model=None if model is None else {key: _words(model, key) for key in _OF_A_MODEL},
+        target=None if target is None else _words(found, "target"),
     )
+
+
+_MOST = 1 << 63
+_ANY, _NAME = re.compile(r".*", re.DOTALL), re.compile(r"[^/\0]+")
+_XXH3, _SHA256 = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{64}")
+_OF_A_MODEL = ("name", "header_xxh3")
+
+
+def _number(of: dict[str, Any], name: str, least: int = 0) -> int:
+    value = of[name]
+    if type(value) is not int or not least <= value < _MOST:
+        raise ValueError(f"{name} in its seal is no number that can be")
+    return value
+
+
+def _words(of: dict[str, Any], name: str, form: re.Pattern[str] = _ANY) -> str:
+    value = of[name]
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise ValueError(f"{name} in its seal is not what it must be")
+    return value
+
+
+def _xxh3(of: dict[str, Any]) -> str:
+    return _words(of, "xxh3", _XXH3)
 
 
 # -- digests ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from inspector.bundle import RECORD
 from inspector.repair.apply import File, NotWritten, write
 from inspector.repair.segments import Composed, Write
 from inspector.report import examined
-from inspector.seal import SCHEMA, BadSeal, record_of, seal_of
+from inspector.seal import SCHEMA, BadSeal, record_of, seal_in, seal_of
 
 if TYPE_CHECKING:
     from inspector.model.gguf import ModelFile
@@ -33,17 +33,19 @@ def sealed(
         path: the file; what a record beside it says of its making stays.
         target: the server that it is said to be of.
         model: the model that it is said to be of.
-        force: whether a seal that does not hold may be replaced.
+        force: whether a seal that does not hold, or cannot be read, may be replaced.
 
     Returns:
         The record that was written.
 
     Raises:
-        Refused: for a companion, and for a file that is not what was sealed before.
+        Refused: for a companion, a record, and a file that is not what was sealed before.
         BadSeal: if there is a record that cannot be read.
         Unreadable: if the system does not give us the file.
         NotWritten: if the record cannot be written, or the file changed meanwhile.
     """
+    if path.name.endswith(RECORD):
+        raise Refused("it is a seal itself")
     with examined(path, deep=False) as report:
         around = report.bundle
         if around.state is not None and not report.sections:
@@ -72,11 +74,21 @@ def sealed(
 def _before(path: Path, *, force: bool) -> dict[str, Any]:
     """The record that is there; nothing for one that may be replaced."""
     try:
-        return record_of(path) or {}
-    except BadSeal:
+        document = record_of(path) or {}
+    except BadSeal as error:
         if force:
             return {}
-        raise
+        raise _forced(error) from error
+    try:
+        seal_in(document, path)
+    except BadSeal as error:
+        if not force:
+            raise _forced(error) from error
+    return document
+
+
+def _forced(error: BadSeal) -> BadSeal:
+    return BadSeal(f"{error}: --force replaces it")
 
 
 def _agree(old: object, new: dict[str, Any]) -> bool:

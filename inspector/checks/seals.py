@@ -45,7 +45,7 @@ register(
     Code(
         "seal.saved-anew",
         Severity.NOTE,
-        "The file was saved again after it was sealed",
+        "The file was saved again after it was sealed: it is whole, and most of it is other",
         "the seal is of an earlier save and says nothing about this one",
         RemedyKind.NONE,
         "seal it again with slotscope seal --force",
@@ -106,9 +106,8 @@ def compared(report: Report, path: str | Path, *, deep: bool) -> Report:
     try:
         seal = seal_beside(path)
     except BadSeal as error:
-        message = f"{record}: {error}"
         found = [
-            Finding("seal.unreadable", "", Span(0, 0), message, "a record", "none", (), record)
+            Finding("seal.unreadable", "", Span(0, 0), str(error), "a record", "none", (), record)
         ]
         return replace(report, findings=in_order((*report.findings, *found)))
     if seal is None:
@@ -132,42 +131,44 @@ def compared(report: Report, path: str | Path, *, deep: bool) -> Report:
 
 def _of_the_file(report: Report, seal: Seal, *, complete: bool) -> Iterator[Finding]:
     size, evidence = report.size, _times(report, seal)
+    if not complete:
+        evidence += ("sizes and tokens alone were compared: --deep reads the rest",)
+    tokens = report.tokens
+    held = tokens.digest if tokens is not None and len(tokens.ids) else ""
+    tiles = [tile for tile in seal.tiles if tile.span.stop <= size] if complete else []
+    read = digests(report.source, [tile.span for tile in tiles]) if tiles else iter(())
+    wrong = [(tile, now) for tile, now in zip(tiles, read, strict=False) if now != tile.xxh3]
     written = report.bundle.subject.mtime_ns != seal.mtime_ns
     whole = report.identification.verdict in (Verdict.RECOGNISED, Verdict.AMBIGUOUS)
-    anew = Finding(
-        "seal.saved-anew",
-        "",
-        Span(0, size),
-        "this is another save than the one that was sealed",
-        f"{seal.size:,} bytes, sha256 {seal.sha256[:16]}…",
-        f"{size:,} bytes, and other contents",
-        evidence,
-    )
-    if size != seal.size and written and whole:
-        yield anew
+    longer, retold = size != seal.size, held != seal.tokens
+    # whoever adds, cuts or changes bytes also sets the time: it alone proves no other save
+    if tiles:
+        anew = len(wrong) > max(1, len(tiles) // 2) and (longer or retold or not held)
+    else:
+        anew = longer and retold
+    if written and whole and anew:
+        yield Finding(
+            "seal.saved-anew",
+            "",
+            Span(0, size),
+            "this is another save than the one that was sealed",
+            f"{seal.size:,} bytes, sha256 {seal.sha256[:16]}…",
+            f"{size:,} bytes, and other contents",
+            evidence,
+        )
         return
     if size != seal.size:
         yield Finding(
             "seal.length-differs",
             "",
-            Span(min(size, seal.size), size) if size > seal.size else Span(size, size),
+            Span(seal.size, size) if size > seal.size else Span(size, size),
             f"the file has {size:,} bytes; it had {seal.size:,} when it was sealed",
             f"{seal.size:,} bytes",
             f"{size:,} bytes",
             evidence,
         )
-    tokens = report.tokens
-    if not complete:
-        held = tokens.digest if tokens is not None and len(tokens.ids) else ""
-        if seal.tokens and held != seal.tokens and tokens is not None and size == seal.size:
-            yield _differs(tokens.path, tokens.span, seal.tokens, held or "none", evidence)
-        return
-    tiles = [tile for tile in seal.tiles if tile.span.stop <= size]
-    read = digests(report.source, [tile.span for tile in tiles]) if tiles else iter(())
-    wrong = [(tile, now) for tile, now in zip(tiles, read, strict=False) if now != tile.xxh3]
-    if len(wrong) > max(1, len(tiles) // 2) and written and whole:
-        yield anew
-        return
+    elif not complete and seal.tokens and held != seal.tokens and tokens is not None:
+        yield _differs(tokens.path, tokens.span, seal.tokens, held or "none", evidence)
     for tile, now in wrong[:_MOST_ALIKE]:
         yield _differs(tile.path, tile.span, tile.xxh3, now, evidence)
     if len(wrong) > _MOST_ALIKE:

@@ -13,7 +13,7 @@ from inspector.cli.output import complain, document, show
 
 def seal(
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE...", help="States; their companions too."
+        ..., metavar="FILE...", help="States, with their companions; any other file too."
     ),
     command: str | None = typer.Option(
         None, "--for", metavar="COMMAND", help="The server that wrote it, to be remembered."
@@ -23,13 +23,14 @@ def seal(
         None, metavar="GGUF", help="Its model, of which a fingerprint is kept."
     ),
     force: bool = typer.Option(
-        False, "--force", help="Seal a file anew although it is not what was sealed before."
+        False, "--force", help="Replace a seal that does not hold, or that cannot be read."
     ),
     json: bool = typer.Option(False, "--json", help="Print the records, one a line."),
 ) -> None:
     """Write FILE.slotscope.json: what the bytes of FILE and its companions are now.
 
-    `slotscope scan --verify` and `slotscope inspect` compare them later.
+    `slotscope scan --verify` and `slotscope inspect` compare its sections later, by xxh3. The
+    sha256 is for you and for other programs: we do not compute it again.
     """
     from inspector.repair.apply import NotWritten
     from inspector.seal import BadSeal
@@ -47,8 +48,11 @@ def seal(
                 except (Unreadable, NotWritten) as error:
                     complain(f"{file}: {error}")
                     code = USAGE
-                except (Refused, BadSeal) as error:
+                except Refused as error:
                     complain(f"{file}: {error}")
+                    code = max(code, FINDINGS)
+                except BadSeal as error:
+                    complain(str(error))
                     code = max(code, FINDINGS)
                 else:
                     _show(file, record, as_json=json)

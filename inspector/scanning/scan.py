@@ -109,7 +109,7 @@ class Row:
         companions: names of the files that belong to it.
         companion_bytes: their size together.
         sealed: how it compares with its seal: `holds`, `tokens hold` where no more was compared,
-            `differs`; empty without a seal.
+            `differs`, `unreadable`; empty without a seal.
         restore, reason, message: what the server does; empty for what is no state.
         reused: tokens it reuses of a prompt that goes on from all of them; None if unknown.
         model: whether it belongs to the server's model.
@@ -374,7 +374,8 @@ def _of_seal(check: Check) -> Iterator[Finding]:
 
 def _sealed(report: Report) -> str:
     if report.sealed is None:
-        return ""
+        bad = any(finding.code == "seal.unreadable" for finding in report.findings)
+        return "unreadable" if bad else ""
     if not report.sealed.holds:
         return "differs"
     return "holds" if report.sealed.complete else "tokens hold"

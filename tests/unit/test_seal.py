@@ -110,8 +110,42 @@ def test_the_length(state: Path) -> None:
     data = state.read_bytes()
     state.write_bytes(data[:-1])
     assert [code for code, _ in codes(state)] == ["seal.length-differs"]
-    shutil.copyfile(INTACT / "ggsq2.kv--twelve-tokens.slot", state)
+    shutil.copyfile(INTACT / "ggsq2.iswa--gemma3-b10229-long.slot", state)
     assert [code for code, _ in codes(state)] == ["seal.saved-anew"]
+
+
+@pytest.mark.parametrize("small", [seals.SMALL, 0])
+@pytest.mark.parametrize("n", [1, 100])
+def test_bytes_behind_the_end_are_no_other_save_whatever_the_time(
+    state: Path, n: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seals, "SMALL", small)
+    sealed(state)
+    size = state.stat().st_size
+    with state.open("ab") as file:
+        file.write(bytes(n))
+    for deep in (False, True):
+        with examined(state, deep=deep) as report:
+            (found,) = [one for one in report.findings if one.code.startswith("seal.")]
+            assert (found.code, str(found.severity)) == ("seal.length-differs", "error")
+            assert (found.span.start, found.span.stop) == (size, size + n)
+
+
+def test_a_cut_that_leaves_a_whole_file_is_no_other_save(state: Path) -> None:
+    """The attention layers of this hybrid state alone are a state too."""
+    sealed(state)
+    shutil.copyfile(INTACT / "ggsq2.kv--twelve-tokens.slot", state)
+    assert Path(INTACT / HYBRID).read_bytes().startswith(state.read_bytes())
+    assert [code for code, _ in codes(state)] == ["seal.length-differs"]
+
+
+def test_other_numbers_of_the_same_tokens_may_be_damage(state: Path) -> None:
+    sections = sealed(state)["seal"]["sections"]
+    with state.open("r+b") as file:
+        for section in sections[2:]:
+            file.seek(section["stop"] - 2)
+            file.write(b"\1\1")
+    assert {code for code, _ in codes(state)} == {"seal.section-differs"}
 
 
 def test_another_save_of_the_same_length(tmp_path: Path) -> None:
@@ -181,18 +215,63 @@ def test_a_record_that_cannot_be_read(state: Path, text: str) -> None:
     sealed(state, "--force")
 
 
-@pytest.mark.parametrize("part", ["sections", "companions", "tokens", "bytes", "mtime_ns"])
-def test_a_seal_that_lacks_a_part(state: Path, part: str) -> None:
+WRONG: dict[str, list[str]] = {
+    "bytes": ["1e999", "NaN", '"4176"', "4176.0", "true", "-1", "1" + "0" * 30, "null", "[1]"],
+    "mtime_ns": ["1e999", '"1"', "1.5", "1" + "0" * 40, "null"],
+    "sealed_ns": ["1e999", "null", "{}"],
+    "sha256": ['""', "null", '"' + "g" * 64 + '"', '"' + "A" * 64 + '"', "1"],
+    "tokens": ["null", '{"count": 1e999, "xxh3": null}', '{"count": 1, "xxh3": 5}', "[]"],
+    "sections": ["null", '"words"', "{}", "[]", "[1]", '[{"path": "", "start": 0, "stop": 4176}]'],
+    "companions": ["null", "[1]", '[{"name": "../a", "bytes": 1, "xxh3": "' + "0" * 32 + '"}]'],
+    "model": ["[1]", '"words"', "{}"],
+    "target": ["7"],
+}
+"""Parts of a seal -> what no seal of ours says."""
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_seal_with_a_wrong_part(state: Path, part: str) -> None:
     document = sealed(state)
-    for wrong in (None, "words", {}, [1], -1):
-        document["seal"][part] = wrong
-        Path(f"{state}{RECORD}").write_text(json.dumps(document))
-        if (part, wrong) != ("mtime_ns", -1):
-            assert codes(state) == [("seal.unreadable", "")] or part == "companions"
+    record = Path(f"{state}{RECORD}")
+    for wrong in WRONG[part]:
+        document["seal"][part] = "HERE"
+        record.write_text(json.dumps(document).replace('"HERE"', wrong))
+        assert codes(state) == [("seal.unreadable", "")], wrong
+    del document["seal"][part]
+    record.write_text(json.dumps(document))
+    lacks = part not in ("model", "target")
+    assert codes(state) == [("seal.unreadable", "")] * lacks
+    if lacks:
+        before, result = record.read_bytes(), ran("seal", state)
+        assert result.exit_code == FINDINGS
+        assert f"{record}: " in result.stderr
+        assert "--force" in result.stderr
+        assert record.read_bytes() == before
+        sealed(state, "--force")
+
+
+def test_a_wrong_seal_costs_a_scan_nothing_but_the_comparison(state: Path) -> None:
+    document = sealed(state)
+    document["seal"]["bytes"] = float("inf")
+    Path(f"{state}{RECORD}").write_text(json.dumps(document))
+    result = ran("scan", state.parent, "--build", "b10229", "--verify", "--json")
+    line = json.loads(result.stdout.splitlines()[0])
+    assert (line["kind"], line["restore"]["outcome"]) == ("state", "accepts")
+    assert line["seal"] == "unreadable"
+    assert "seal.unreadable" in [one["code"] for one in line["findings"]]
+
+
+def test_a_record_that_is_no_file(state: Path) -> None:
+    Path(f"{state}{RECORD}").mkdir()
+    assert codes(state) == [("seal.unreadable", "")]
+    assert ran("seal", state).exit_code == FINDINGS
 
 
 def test_what_is_not_sealed(state: Path, tmp_path: Path) -> None:
     assert ran("seal", f"{state}.ckpt").exit_code == FINDINGS
+    sealed(state)
+    assert ran("seal", f"{state}{RECORD}").exit_code == FINDINGS
+    assert not Path(f"{state}{RECORD}{RECORD}").exists()
     assert ran("seal", tmp_path / "nothing").exit_code == USAGE
     assert ran("seal", state, "--build", "b0").exit_code == USAGE
 
