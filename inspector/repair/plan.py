@@ -422,7 +422,8 @@ def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, li
         "correct-word",
         f"{mend.path} says {mend.stored:,}, and every loader goes astray there",
         f"{mend.path}: {mend.value:,}, with which every byte of the file has its place",
-        proven="counts of cells and of tokens, b10229 and b11549",
+        proven="counts of cells and of tokens on b10229 and b11549; count and magic of checkpoints "
+        "on b11549",
     )
     return report_of(source, report.bundle, report.beside, model), [step]
 

@@ -109,6 +109,7 @@ def mended(carried: Sequence[Carried]) -> list[Step]:
             "servers refuse a blob that does not begin or end as they write it, and nothing of "
             "these is missing",
             "; ".join(_remade(one)),
+            proven=_tried(one),
         )
         for one in carried
         if one.remade
@@ -119,10 +120,16 @@ def mended(carried: Sequence[Carried]) -> list[Step]:
             f"what stands around the checkpoints of {one.listing.carrier} is not true of them: "
             "their number, their version, or their end",
             f"writes the list anew: {_whole(len(one.records))}, and nothing behind",
+            proven=_tried(one),
         )
         for one in carried
         if one.mended and one.records
     ]
+
+
+def _tried(one: Carried) -> str:
+    """On which servers lists of its family were mended."""
+    return "b11549" if one.listing.format == "sckp" else ""
 
 
 def _whole(n: int) -> str:

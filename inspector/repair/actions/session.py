@@ -37,7 +37,7 @@ def from_session(draft: Draft) -> None:
             f"the head: a slot file of version {version}, without the architecture and what else "
             "stands in front of the memory"
             + ("; no sequence id in the recurrent section" if recurrent is not None else ""),
-            proven="b3889, b10229, b11549",
+            proven="files of 2024-09 to b11549 on b10229 and b11549",
         )
     )
     draft.stored = replace(draft.stored, version=version, session=False)
@@ -72,7 +72,7 @@ def to_session(draft: Draft) -> None:
             f"the head: a whole-context file of version {version} of {target.memory.architecture}; "
             "sequence ids in every cell",
             f"{n:,} checkpoints, for which such files have no place" if n else None,
-            proven="b10229, b11549",
+            proven="the libraries of b10229 and b11549",
             confirm=n > 0,
         )
     )

@@ -25,6 +25,8 @@ def strip_trailing(draft: Draft) -> None:
             + (", which is where that of its model ends" if proven else ""),
             f"cuts them off: the copy ends at 0x{draft.report.size - size:x}",
             None if padded or proven else "these bytes, if they are a part of the state after all",
+            "whole-context files in the libraries of b10229 and b11549, and states that get "
+            "checkpoints in their place on b11549",
             confirm=not padded and not proven,
         )
     )
