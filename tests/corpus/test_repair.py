@@ -19,7 +19,6 @@ from tests.corpus.test_manifest import manifest
 NEWEST = "b11549"
 OTHERWISE = {
     "qwen2vl.b5129.lib-plain.seq.bin": Belongs.OTHER_POSITIONS,  # and so it does unrepaired
-    "llama-gqa.b10229.kv-q4_0.bin": Belongs.RELATED,  # f16 with the rounding of q4_0
 }
 """Files whose repaired copies do not match their model exactly."""
 TYPES = ("f16", "q8_0", "q4_0", "iq4_nl", "bf16")
