@@ -1,46 +1,82 @@
-"""A file with other tokens and other numbers that reads the same: to be shown to others."""
+"""A file with other tokens and other numbers that reads the same: to be shown to others.
+
+Copied as they are, for they say how a file is built and nothing of what was said:
+
+- magics, versions, counts, sizes, offsets, flags, types, hyper-parameters of a model;
+- positions, sequence ids, the places of media tokens and the shapes of media;
+- numbers of tasks, checkpoints and epochs;
+- token -1, which stands for media; zeros, and which numbers are not finite;
+- times of the last change of files, by which stale companions are known.
+
+It also shows which tokens and which rows are equal, and in which power of two a token id lies, so
+that ids beyond a vocabulary stay beyond. All else is replaced: token ids, tensors, texts, names,
+hashes, times and padding inside files. Of JSON only known members are copied.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
+from formats.envelopes.tokens import PACKED_MARKER
 from formats.ggml_types import GgmlType
 from formats.layouts import by_id
 from formats.scalars import LLAMA_TOKEN
 from formats.sidecars import sckp
 from formats.spans import Record, Scalar, Table, Text
-from inspector.bundle import NOT_OPENED, Role
+from inspector.bundle import RECORD, Role
 from inspector.checkpoints import fnv1a
+from inspector.checks.ik import heads_in
+from inspector.containers import IK_TOKENS_MAGIC, Trouble, ik_tokens
 from inspector.decode import Decoding, decode
 from inspector.fuzzing.reshape import Change, Piece, reshaped
+from inspector.identify import identify
+from inspector.mend import Patched
+from inspector.model.identity import judge
 from inspector.node import Node, Rows, walk
 from inspector.repair.state import Refused
 from inspector.report import Report, examined
-from inspector.sections import Block, sections
+from inspector.sections import Block, Section, sections
 from inspector.source import Source
 from inspector.span import Span
 
 _SCKP = sckp.ROWS[0]
 _LARGEST = 1 << 30
 """Bytes; larger ones are too much to show to anybody."""
-_CONTROL = 256
-"""Ids below are of one kind: bytes and control tokens."""
+_LARGEST_JSON = 1 << 25
+_DIGITS = 18
+"""Of a number in JSON; more are left out."""
+_BATCH = 1 << 20
+"""Bytes that are replaced at once."""
+_BYTE = 8
+"""Bits of ids that are of one kind: bytes and control tokens."""
 _NOT_COPIED = ("file.symlink", "file.hard-link", "sidecar.leftover", "seal.")
 """Findings about names, and about companions that are left out."""
 _F16_HEAD = {"q4_1": 2, "q5_1": 2}
 """f16 numbers that a block begins with, where they are not one."""
+_OPAQUE = (Role.HIDDEN, Role.DRAFT)
+"""Companions that only count by their size."""
+_LEFT_OUT = {
+    Role.SETTINGS: "it names a model and a conversation",
+    Role.LEFTOVER: "it is what a save left behind",
+}
+_PACKED = PACKED_MARKER.to_bytes(4, "little", signed=True)
+_PACKED_HEAD = 12
+"""Bytes of a packed token list in front of the ids: marker, version, number."""
+_TIMES = ("created_at", "last_used", "saved_unix_ms")
 
 Words = NDArray[np.uint64]
 
@@ -52,12 +88,14 @@ class Anonymous:
     Attributes:
         files: what is added to the name of the copy -> bytes; the file itself first.
         originals: the files that were read.
-        left_out: names of companions that are not copied.
+        mtimes_ns: when they were last changed: by that a stale companion is known.
+        left_out: companions that are not copied, and why.
         n_ids: how many different token ids were replaced.
     """
 
     files: dict[str, bytes]
     originals: tuple[Path, ...]
+    mtimes_ns: tuple[int, ...]
     left_out: tuple[str, ...]
     n_ids: int
 
@@ -75,86 +113,149 @@ def anonymized(path: Path, key: bytes = b"") -> Anonymous:
     """
     with ExitStack() as stack:
         report = stack.enter_context(examined(path))
-        whole = [("", path, report)]
-        left_out = []
+        whole, left_out = [_Original("", path, report)], []
         for companion in report.bundle.companions:
-            if companion.role in NOT_OPENED or companion.role is Role.SETTINGS:
-                left_out.append(companion.file.name)
+            if companion.role in _LEFT_OUT:
+                left_out.append(f"{companion.file.name}: {_LEFT_OUT[companion.role]}")
                 continue
             beside = Path(companion.file.path)
             own = stack.enter_context(examined(beside))
-            whole.append((companion.suffix, beside, own))
-        scrambler = _Scrambler(key or os.urandom(16))
-        for _, _, own in whole:
-            scrambler.learn(_ids(own))
-        files = {suffix: _copy(own, scrambler) for suffix, _, own in whole}
-        _put_hashes_right(whole, files)
+            if companion.role is Role.TOKENS:
+                own = replace(own, container=ik_tokens(own.source))
+            opaque = companion.role in _OPAQUE or _unknown(own)
+            whole.append(_Original(companion.suffix, beside, own, opaque))
+        if report.bundle.record:
+            left_out.append(f"{report.name}{RECORD}: what was sealed or repaired is the original")
+        scrambler = _scrambler(
+            key or os.urandom(16),
+            np.concatenate([_ids(one.report) for one in whole if not one.opaque]),
+        )
+        files = {one.suffix: _copy(one, scrambler) for one in whole}
+        _put_hashes_right(whole, files, scrambler)
         _check(path, report, files)
-    originals = tuple(original for _, original, _ in whole)
-    return Anonymous(files, originals, tuple(left_out), len(scrambler.known))
+    originals = tuple(one.path for one in whole)
+    times = tuple(one.report.bundle.subject.mtime_ns for one in whole)
+    return Anonymous(files, originals, times, tuple(left_out), len(scrambler.old))
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Original:
+    """A file that is copied.
+
+    Attributes:
+        suffix: what its name adds to that of the state.
+        path: where it is.
+        report: on it.
+        opaque: whether nothing is known of it but its size.
+    """
+
+    suffix: str
+    path: Path
+    report: Report
+    opaque: bool = False
+
+
+def _unknown(report: Report) -> bool:
+    return report.container is None and report.identification.reading is None
+
+
+@dataclass(frozen=True)
 class _Scrambler:
     """What replaces what.
 
     Attributes:
         key: decides it.
-        known: token id -> its replacement.
+        old: token ids, ascending; without -1, which stays.
+        new: what replaces each.
     """
 
     key: bytes
-    known: dict[int, int] = field(default_factory=dict)
-
-    def learn(self, ids: NDArray[np.int64]) -> None:
-        """Choose replacements: as small or as large, none for two, and rarely the id itself."""
-        missing = sorted({int(one) for one in np.unique(ids) if one >= 0} - self.known.keys())
-        most = max((*missing, *self.known, _CONTROL - 1))
-        dice = random.Random(self.key + b"ids")
-        taken = set(self.known.values())
-        for low, high in _magnitudes(most):
-            mine = [one for one in missing if low <= one < high]
-            free = dice.sample(range(low, high), min(high - low, 4 * len(mine) + 8))
-            free = [one for one in free if one not in taken]
-            free += [one for one in range(low, high) if one not in taken and one not in free][
-                : len(mine)
-            ]
-            for old in mine:
-                at = next((i for i, new in enumerate(free) if new != old), 0)
-                self.known[old] = free.pop(at)
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
 
     def ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The replacements; what is negative stays."""
-        distinct, where = np.unique(ids, return_inverse=True)
-        new = [self.known.get(int(one), int(one)) for one in distinct]
-        return np.asarray(new, np.int64)[where].reshape(np.shape(ids))
+        """The replacements."""
+        if not len(self.old):
+            return ids
+        at = np.minimum(np.searchsorted(self.old, ids), len(self.old) - 1)
+        return np.where(ids == -1, -1, self.new[at])
+
+    def digest(self, data: bytes) -> bytes:
+        """Another hash; none stays none."""
+        return random.Random(self.key + data).randbytes(len(data)) if any(data) else data
 
     def text(self, data: bytes) -> bytes:
         """Characters of the same kinds, the same for the same text."""
         dice = random.Random(self.key + data)
-        kinds = (b"0123456789", b"abcdef", b"ghijklmnopqrstuvwxyz", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
         return bytes(
-            next((dice.choice(kind) for kind in kinds if byte in kind), byte) for byte in data
+            byte
+            if byte in _MARKS
+            else next((dice.choice(k) for k in _KINDS if byte in k), 0x2D if byte < 0x80 else 0xFF)
+            for byte in data
         )
 
-    def numbers(self, data: bytes, row_bytes: int, kind: GgmlType | None) -> bytes:
+    def value(self, value: Any) -> Any:
+        """Another value of the same shape, of JSON."""
+        match value:
+            case bool() | None:
+                return value
+            case int():
+                return int(self.text(str(value).encode()))
+            case float():
+                return random.Random(self.key + str(value).encode()).random()
+            case str():
+                return self.text(value.encode("utf-8", "backslashreplace")).decode("latin-1")
+            case list():
+                return [self.value(one) for one in value]
+        return {self.value(name): self.value(one) for name, one in value.items()}
+
+    def unknown(self, data: bytes) -> bytes:
+        """Other bytes: zeros stay."""
+        return self.numbers(data, 0, _CODES)
+
+    def numbers(self, data: bytes, row_bytes: int, kind: GgmlType) -> bytes:
         """Other numbers of the same type and size: what is zero or not finite stays."""
         if not data:
             return data
-        row_bytes = row_bytes if 0 < row_bytes <= len(data) else len(data)
+        most = _BATCH - _BATCH % kind.block_bytes
+        row_bytes = min(row_bytes if 0 < row_bytes <= len(data) else len(data), most)
         whole = len(data) - len(data) % row_bytes
-        rows = np.frombuffer(data[:whole], np.uint8).reshape(-1, row_bytes)
-        changed = self._rows(rows, kind).tobytes()
-        return changed + (self.numbers(data[whole:], 0, kind) if whole < len(data) else b"")
+        step = most - most % row_bytes
+        out = bytearray()
+        for at in range(0, whole, step):
+            rows = np.frombuffer(data[at : min(at + step, whole)], np.uint8)
+            out += self._rows(rows.reshape(-1, row_bytes), kind).tobytes()
+        if whole < len(data):
+            out += self.numbers(data[whole:], 0, kind)
+        return bytes(out)
 
-    def _rows(self, rows: NDArray[np.uint8], kind: GgmlType | None) -> NDArray[np.uint8]:
-        name = kind.name if kind is not None else ""
+    def channels(self, data: bytes, n_cells: int, kind: GgmlType) -> bytes:
+        """The same of rows that are stored channel by channel: equal rows stay equal."""
+        size = kind.block_bytes
+        whole = len(data) - len(data) % (n_cells * size)
+        stored = np.frombuffer(data[:whole], np.uint8).reshape(-1, n_cells, size)
+        rows = stored.swapaxes(0, 1)
+        changed = self.numbers(rows.tobytes(), rows.shape[1] * size, kind)
+        back = np.frombuffer(changed, np.uint8).reshape(rows.shape).swapaxes(0, 1)
+        return back.tobytes() + self.numbers(data[whole:], 0, kind)
+
+    def heads(self, data: bytes, head_bytes: int) -> bytes:
+        """The same of q8_KV: every head is a f32 scale, the i32 sum of its codes, the codes."""
+        whole = len(data) - len(data) % head_bytes
+        rows = np.frombuffer(data[:whole], np.uint8).reshape(-1, head_bytes)
+        scales = np.frombuffer(self.numbers(rows[:, :4].tobytes(), 4, _F32), np.uint8)
+        codes = self.numbers(rows[:, 8:].tobytes(), head_bytes - 8, _CODES)
+        sums = np.frombuffer(codes, np.int8).reshape(len(rows), -1).sum(axis=1, dtype="<i4")
+        parts = [
+            part.view(np.uint8).reshape(len(rows), -1)
+            for part in (scales, sums, np.frombuffer(codes, np.uint8))
+        ]
+        return np.concatenate(parts, axis=1).tobytes() + self.unknown(data[whole:])
+
+    def _rows(self, rows: NDArray[np.uint8], kind: GgmlType) -> NDArray[np.uint8]:
+        name = kind.name
         n_rows, size = rows.shape
-        if kind is not None and kind.row_prefix_bytes and size > kind.row_prefix_bytes:
-            prefix = np.ascontiguousarray(rows[:, : kind.row_prefix_bytes])
-            codes = np.ascontiguousarray(rows[:, kind.row_prefix_bytes :])
-            return np.concatenate([self._rows(prefix, None), self._rows(codes, _CODES)], axis=1)
-        if kind is not None and kind.block_elements > 1 and not size % kind.block_bytes:
+        if kind.block_elements > 1 and not size % kind.block_bytes:
             blocks = rows.reshape(-1, kind.block_bytes)
             head = 2 * _F16_HEAD.get(name, 1)
             scales = self._rows(np.ascontiguousarray(blocks[:, :head]), _HALF)
@@ -162,14 +263,12 @@ class _Scrambler:
             codes = noise.view(np.uint8)[:, : kind.block_bytes - head]
             live = blocks[:, head:].any(axis=1, keepdims=True)
             return np.concatenate([scales, np.where(live, codes, 0)], axis=1).reshape(n_rows, size)
-        width = {"f16": 2, "bf16": 2, "half": 2, "codes": 1}.get(name, 4)
-        if size % width:
-            width = 1
+        width, mantissa = _FLOATS.get(name, (1, 0))
+        if not mantissa or size % width:
+            noise = self._noise(rows, size)
+            return np.where(rows == 0, 0, 1 + noise % np.uint64(255)).astype(np.uint8)
         words = rows.view(f"<u{width}")
         noise = self._noise(rows, words.shape[1])
-        if width == 1:
-            return np.where(words == 0, 0, 1 + noise % np.uint64(255)).astype(np.uint8)
-        mantissa = {"f16": 10, "half": 10, "bf16": 7}.get(name, 23)
         return (
             _floats(words.astype(np.uint64), noise, mantissa, 8 * width)
             .astype(f"<u{width}")
@@ -192,16 +291,39 @@ class _Scrambler:
         return np.ascontiguousarray(state ^ (state >> np.uint64(31)))
 
 
-_HALF, _CODES = GgmlType(-1, "half", 1, 2), GgmlType(-1, "codes", 1, 1)
+_HALF, _CODES, _F32 = (
+    GgmlType(-1, name, 1, size) for name, size in (("f16", 2), ("codes", 1), ("f32", 4))
+)
+_FLOATS = {"f16": (2, 10), "bf16": (2, 7), "f32": (4, 23)}
+"""Bytes of a number, bits of its fraction."""
+_KINDS = (b"0123456789", b"abcdef", b"ghijklmnopqrstuvwxyz", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_MARKS = b'\0 \t\r\n{}[]:,"-.'
+"""Characters that stay: they part others."""
 
 
-def _magnitudes(most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of ids that are replaced among themselves."""
-    yield 0, _CONTROL
-    low = _CONTROL
-    while low <= most:
-        yield low, min(2 * low, most + 1)
-        low *= 2
+def _scrambler(key: bytes, ids: NDArray[np.int64]) -> _Scrambler:
+    """Choose replacements for token ids: none for two, and rarely the id itself.
+
+    Each is as large as the id, to the bit; and, where no id has one bit more, none is larger than
+    the largest: what is beyond a vocabulary stays so, and what is not comes not to be.
+    """
+    old = np.unique(ids)
+    old = old[old != -1]
+    new, size = old.copy(), np.abs(old)
+    bits = np.maximum(np.frexp(size)[1], _BYTE)
+    dice = np.random.default_rng(list(key))
+    for sign, n_bits in sorted(set(zip(np.sign(old + 0.5).tolist(), bits.tolist(), strict=True))):
+        alike = np.flatnonzero((bits == n_bits) & (np.sign(old + 0.5) == sign))
+        low = 0 if n_bits == _BYTE else 1 << (n_bits - 1)
+        low = max(low, 2) if sign < 0 else low
+        high = 1 << n_bits
+        if n_bits > _BYTE and not ((bits == n_bits + 1) & (np.sign(old + 0.5) == sign)).any():
+            high = int(size[alike].max()) + 1
+        drawn = low + dice.choice(high - low, min(high - low, len(alike) + 1), replace=False)
+        for at in np.flatnonzero(drawn[: len(alike)] == size[alike]).tolist():
+            drawn[at], drawn[at - 1] = drawn[at - 1], drawn[at]
+        new[alike] = int(sign) * drawn[: len(alike)]
+    return _Scrambler(key, old, new)
 
 
 def _floats(words: Words, noise: Words, mantissa: int, bits: int) -> Words:
@@ -218,44 +340,70 @@ def _floats(words: Words, noise: Words, mantissa: int, bits: int) -> Words:
     changed = changed | new << np.uint64(mantissa) | (noise & fraction)
     subnormal = (exponent == 0) & (words & fraction != 0)
     small = (words & ~fraction) | np.maximum(noise & fraction, one)
-    return np.where(live, changed, np.where(subnormal, small, words))
+    quiet = np.uint64(1 << (mantissa - 1))
+    nan = (exponent == most) & (words & fraction != 0)
+    other = (words & ~fraction) | (words & quiet) | np.maximum(noise & (quiet - one), one)
+    return np.where(live, changed, np.where(subnormal, small, np.where(nan, other, words)))
 
 
 def _ids(report: Report) -> NDArray[np.int64]:
     """All token ids of a file, wherever they are."""
-    if report.container is not None:
-        return np.zeros(0, np.int64) if report.tokens is None else report.tokens.ids
     found = [np.zeros(0, np.int64)]
-    for piece, node in _all_pieces(report.source, _decoding(report)):
+    if report.container is not None:
+
+        def listed(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+            found.append(ids)
+            return ids
+
+        _shown(_parsed(report)[0], "", listed, lambda value: None)
+        return np.concatenate(found)
+    source, decoding = _read(report)
+    for piece, node, _ in _all_pieces(source, decoding):
         for data, dtype in _token_columns(piece, node):
             found.append(np.frombuffer(data, dtype)["tok"].astype(np.int64))
     return np.concatenate(found)
 
 
-def _decoding(report: Report) -> Decoding:
-    reading = report.identification.reading
-    if reading is None or reading.layout.format == "gguf":
-        raise Refused(f"{report.name}: it is not known where its tokens are")
+def _read(report: Report) -> tuple[Source, Decoding]:
+    """A file as it was before the one word lied that derails it, if that word is known."""
+    reading, mend = report.identification.reading, report.identification.mend
+    if report.name.endswith(RECORD):
+        raise Refused(f"{report.name}: a record of slotscope is not anonymized")
+    if reading is None:
+        raise Refused(f"{report.name}: it is not known what it is, nor what it may say")
+    if reading.layout.format == "gguf":
+        raise Refused(f"{report.name}: it is a model, and says nothing of a conversation")
     if report.size > _LARGEST:
         raise Refused(f"{report.name}: too large to be shown; `slotscope repair --at` shortens it")
-    return reading.decoding
+    if mend is not None:
+        patched = Patched(report.source, mend)
+        if (mended := identify(patched).reading) is not None:
+            return patched, mended.decoding
+    return report.source, reading.decoding
 
 
-def _all_pieces(source: Source, decoding: Decoding) -> Iterator[tuple[Piece, Node | None]]:
+def _all_pieces(
+    source: Source, decoding: Decoding
+) -> Iterator[tuple[Piece, Node | None, Block | None]]:
     """All bytes of a file with what they are, also inside blobs."""
     nodes = dict(walk(decoding.root))
+    blocks = {
+        block.data.start if block.data is not None else block.span.stop: block
+        for section in sections(decoding.root)
+        for block in section.blocks
+    }
     at = decoding.root.span.start
     for piece in reshaped(source, decoding, Change()):
         node = nodes.get(piece.path)
         layout = by_id(str(node.facts["layout"])) if node and "layout" in node.facts else None
-        at += len(piece.data)
+        start, at = at, at + len(piece.data)
         if not piece.path and at == decoding.root.span.stop and decoding.layout is not _SCKP:
-            rest = decode(source, _SCKP, Span(at - len(piece.data), at))
+            rest = decode(source, _SCKP, Span(start, at))
             if rest.complete:  # checkpoints behind a magic that is none
                 yield from _all_pieces(source, rest)
                 continue
         if node is None or layout is None:
-            yield piece, node
+            yield piece, node, blocks.get(start)
         else:
             yield from _all_pieces(source, decode(source, layout, node.span))
 
@@ -277,73 +425,122 @@ def _token_columns(piece: Piece, node: Node | None) -> Iterator[tuple[bytes, np.
         yield piece.data, dtype
 
 
-def _copy(report: Report, scrambler: _Scrambler) -> bytes:
+def _copy(original: _Original, scrambler: _Scrambler) -> bytes:
+    report = original.report
+    if original.opaque:
+        return scrambler.unknown(report.source.read_at(0, report.size))
     if report.container is not None:
         return _document(report, scrambler)
-    decoding = _decoding(report)
-    source, blocks = report.source, _blocks(decoding.root)
-    out, at = bytearray(), decoding.root.span.start
-    for piece, node in _all_pieces(source, decoding):
-        out += _changed(piece, node, blocks, at + len(out), scrambler)
+    source, decoding = _read(report)
+    out = bytearray()
+    for piece, node, block in _all_pieces(source, decoding):
+        out += _changed(piece, node, block, source, scrambler)
     if len(out) != report.size:
         raise Refused(f"{report.name}: not all of its bytes are understood")
+    if isinstance(source, Patched):
+        word = source.mend.span
+        out[word.start : word.stop] = report.source.read_at(word.start, len(word))
     return bytes(out)
 
 
 def _changed(
-    piece: Piece, node: Node | None, blocks: dict[int, Block], at: int, scrambler: _Scrambler
+    piece: Piece, node: Node | None, block: Block | None, source: Source, scrambler: _Scrambler
 ) -> bytes:
+    data, name = piece.data, piece.path.rpartition(".")[2]
     for data, dtype in _token_columns(piece, node):
         table = np.frombuffer(data, dtype).copy()
         table["tok"] = scrambler.ids(table["tok"].astype(np.int64))
         return table.tobytes()
     if isinstance(piece.con, Text):
-        return scrambler.text(piece.data)
+        return scrambler.text(data)
     if isinstance(piece.con, Scalar | Table | Record) or (node and isinstance(node.value, Rows)):
-        if piece.path.endswith("hash") and not piece.path.endswith("state_hash"):
-            return random.Random(scrambler.key + piece.data).randbytes(len(piece.data))
-        return piece.data
-    block = blocks.get(at)
-    if block is None:
-        return scrambler.numbers(piece.data, 0, None)
-    kind = block.readings[0] if block.readings else None
-    row_bytes = block.n_cells * block.element_bytes or block.row_bytes
-    return scrambler.numbers(piece.data, row_bytes, kind)
+        if name.endswith("hash") and name != "state_hash":
+            return scrambler.digest(data)
+        if name.startswith(("pad", "reserved")):
+            return scrambler.unknown(data)
+        return bytes(len(data)) if name in _TIMES else data
+    if name == "tokens" and data.startswith(_PACKED):  # a list that was cut
+        return data[:_PACKED_HEAD] + scrambler.unknown(data[_PACKED_HEAD:])
+    kind = block.readings[0] if block is not None and block.readings else None
+    if block is None or kind is None:
+        return scrambler.unknown(data)
+    if kind.row_prefix_bytes:
+        heads = heads_in(source, block)
+        return (
+            scrambler.heads(data, 8 + (block.row_bytes - 8) // heads)
+            if heads
+            else scrambler.unknown(data)
+        )
+    if block.element_bytes == kind.block_bytes and block.n_cells:
+        return scrambler.channels(data, block.n_cells, kind)
+    return scrambler.numbers(data, block.row_bytes, kind)
 
 
-def _blocks(root: Node) -> dict[int, Block]:
-    """The blocks of all sections, also in blobs, by where their numbers begin."""
-    roots = [root, *(node for _, node in walk(root) if "layout" in node.facts)]
-    found = {}
-    for part in roots:
-        for section in sections(part):
-            for block in section.blocks:
-                start = block.data.start if block.data is not None else block.span.stop
-                found[start] = block
-    return found
+_SHAPES = ("index", "type", "nx", "ny", "use_mrope_pos", "n_tokens")
+_MEMBERS = {
+    *("has_mtmd", "map_idx_to_media", "tokens", "magic", "version"),
+    *("chunk", "tokens_text", "tokens_image", "tokens_audio", "id"),
+    *_SHAPES,
+}
+_SCRAPS = re.compile(rb'"\w+"|[^\s{}\[\]:,"]+')
 
 
 def _document(report: Report, scrambler: _Scrambler) -> bytes:
-    """A token list in JSON."""
+    """A token list in JSON, of which only known members are copied."""
+    document, rest = _parsed(report)
+    if document is not None:
+        shown = _shown(document, "", scrambler.ids, scrambler.value)
+        return json.dumps(shown, separators=(",", ":")).encode() + scrambler.text(rest)
+    kept = {b'"%s"' % name.encode() for name in _MEMBERS} | {b"true", b"false", b"null"}
+    return _SCRAPS.sub(lambda m: m[0] if m[0] in kept else scrambler.text(m[0]), rest)
+
+
+def _parsed(report: Report) -> tuple[Any, bytes]:
+    """What is in a token list in JSON, or None if it is no JSON, and the text behind it."""
     container = report.container
-    if container is None or container.format != "ik-tokens" or container.tokens is None:
+    if container is None or container.format != "ik-tokens":
         raise Refused(f"{report.name}: containers of other programs are not anonymized")
-    text = report.source.read_at(0, report.size).decode("utf-8", "replace")
-    document = json.loads(text)
-    document["tokens"] = scrambler.ids(container.tokens).tolist()
-    return json.dumps(document, separators=(",", ":")).encode()
+    if report.size > _LARGEST_JSON:
+        raise Refused(f"{report.name}: too large to be shown")
+    text = report.source.read_at(0, report.size)
+    if any(not one.path and one.kind is not Trouble.TRAILING for one in container.problems):
+        return None, text
+    text = text.lstrip()
+    decoder = json.JSONDecoder(parse_int=lambda digits: int(digits[:_DIGITS]))
+    document, end = decoder.raw_decode(text.decode())
+    return document, text.decode()[end:].encode()
 
 
-def _put_hashes_right(whole: list[tuple[str, Path, Report]], files: dict[str, bytes]) -> None:
-    """Write the hash of the copy where a sidecar holds that of the state."""
-    state = whole[0][2]
-    before = state.source.read_at(0, state.size)
-    for suffix, _, report in whole:
-        for piece_at, held in _state_hashes(report):
-            if held == fnv1a(before):
-                new = fnv1a(files[""]).to_bytes(8, "little")
-                data = files[suffix]
-                files[suffix] = data[:piece_at] + new + data[piece_at + 8 :]
+def _shown(
+    value: Any,
+    name: str,
+    ids: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    other: Callable[[Any], Any],
+) -> Any:
+    """A member of a token list in JSON, with other ids and texts."""
+    if isinstance(value, dict):
+        return {k: _shown(one, k, ids, other) for k, one in value.items() if k in _MEMBERS}
+    if isinstance(value, list):
+        if name.startswith("tokens") and value and all(type(one) is int for one in value):
+            return ids(np.array(value, np.int64)).tolist()
+        return [_shown(one, name, ids, other) for one in value]
+    if (name, value) in (("magic", IK_TOKENS_MAGIC), ("version", 1)):
+        return value
+    return value if name in _SHAPES and isinstance(value, int) else other(value)
+
+
+def _put_hashes_right(
+    whole: list[_Original], files: dict[str, bytes], scrambler: _Scrambler
+) -> None:
+    """Write the hash of the copy where a sidecar holds that of the state, else any other."""
+    state = whole[0].report
+    before = fnv1a(state.source.read_at(0, state.size))
+    after = fnv1a(files[""]).to_bytes(8, "little")
+    for one in whole[1:]:
+        for at, held in _state_hashes(one.report):
+            new = after if held == before else scrambler.digest(held.to_bytes(8, "little"))
+            data = files[one.suffix]
+            files[one.suffix] = data[:at] + new + data[at + 8 :]
 
 
 def _state_hashes(report: Report) -> Iterator[tuple[int, int]]:
@@ -371,15 +568,31 @@ def _check(path: Path, report: Report, files: dict[str, bytes]) -> None:
             for sibling in around.siblings:
                 shutil.copy2(sibling.file.path, Path(room, sibling.file.name))
         with examined(copy) as after:
-            differences = [what for what, says in _SAYS.items() if says(report) != says(after)]
+            differences = list(_differences(report, after))
     if differences:
-        raise Refused(f"the copy would have other {' and '.join(differences)}")
+        advice = "try a copy that `slotscope repair` has mended"
+        if around.state is not None:
+            advice = f"anonymize {around.state.name}: what lies beside it goes along"
+        raise Refused(f"the copy would {', '.join(differences)}; {advice}")
+
+
+def _differences(before: Report, after: Report) -> Iterator[str]:
+    was, now = ({code for code, *_ in _findings(report)} for report in (before, after))
+    for verb, codes in (("lose", was - now), ("gain", now - was)):
+        if codes:
+            yield f"{verb} {', '.join(sorted(codes))}"
+    for what, says in _SAYS.items():
+        if says(before) != says(after) and (what != "findings" or was == now):
+            yield f"have other {what}"
 
 
 def _findings(report: Report) -> list[tuple[str, str, Span | None]]:
+    """What `inspect` says, and what `check` says of the tensors without a model."""
+    identity = judge(report.source, report.sections, report.tokens, None)
+    in_json = report.container is not None
     return [
-        (one.code, one.path, None if one.carrier.endswith(".json") else one.span)
-        for one in report.findings
+        (one.code, one.path, None if in_json or one.carrier.endswith(".json") else one.span)
+        for one in (*report.findings, *identity.findings)
         if not one.code.startswith(_NOT_COPIED)
     ]
 
@@ -387,10 +600,17 @@ def _findings(report: Report) -> list[tuple[str, str, Span | None]]:
 _SAYS: dict[str, Callable[[Report], object]] = {
     "findings": _findings,
     "sections": lambda report: [
-        (part.kind, part.path, part.span, part.cells, part.pos.tolist()) for part in report.sections
+        (part.kind, part.path, part.span, part.cells, part.pos.tolist())
+        for part in _sections(report)
     ],
     "structure": lambda report: (
         report.identification.verdict,
         report.identification.reading and report.identification.reading.layout.id,
     ),
 }
+
+
+def _sections(report: Report) -> tuple[Section, ...]:
+    if report.identification.mend is None:
+        return report.sections
+    return sections(_read(report)[1].root)

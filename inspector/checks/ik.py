@@ -54,9 +54,9 @@ def check_ik(subject: Subject, source: Source) -> Iterator[Finding]:
             "at least 1 cell",
             "0",
         )
-    short = [block for block in attention.k if (heads := _heads(source, block)) and heads > 1]
+    short = [block for block in attention.k if (heads := heads_in(source, block)) and heads > 1]
     if short:
-        heads = _heads(source, short[0]) or 1
+        heads = heads_in(source, short[0]) or 1
         size, cells = short[0].row_bytes, short[0].n_cells
         whole = complete_cells(source, short[0])
         head = short[0].span.start
@@ -73,11 +73,11 @@ def check_ik(subject: Subject, source: Source) -> Iterator[Finding]:
 
 def complete_cells(source: Source, block: Block) -> int:
     """Cells of a block of keys that are all there: q8_KV keys of several heads are saved short."""
-    size = block.row_bytes + _HEAD.size * ((_heads(source, block) or 1) - 1)
+    size = block.row_bytes + _HEAD.size * ((heads_in(source, block) or 1) - 1)
     return block.n_cells * block.row_bytes // size if size else block.n_cells
 
 
-def _heads(source: Source, block: Block) -> int | None:
+def heads_in(source: Source, block: Block) -> int | None:
     """KV heads of a q8_KV row, by the sums that stand in it; None if they fit no number of heads.
 
     Every head is an f32 scale, the i32 sum of its quants, then the quants.

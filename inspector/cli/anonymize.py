@@ -20,8 +20,12 @@ def anonymize(
     """Write a copy of FILE with the same structure and findings, and nothing of what it says.
 
     Token ids are replaced, the same id always by the same; numbers of tensors become others of the
-    same type and size. Companions go along. What is kept: counts, positions, lengths, types, and
-    which tokens and rows are equal.
+    same type and size; texts, names, hashes and times become others too. Companions go along; a
+    seal does not.
+
+    What is kept: versions, counts, positions, sequence ids, lengths, types, the sizes of images,
+    times of files, and which tokens and rows are equal. In which power of two a token id lies
+    shows too.
     """
     from inspector.anonymize import anonymized
     from inspector.repair.apply import File, NotWritten, see_apart, write
@@ -35,12 +39,12 @@ def anonymize(
         paths = [output.with_name(output.name + suffix) for suffix in made.files]
         see_apart(paths, made.originals)
         files = [
-            File(path, Composed((Write(data, "anonymize"),), path.name), 0o644)
-            for path, data in zip(paths, made.files.values(), strict=True)
+            File(path, Composed((Write(data, "anonymize"),), path.name), 0o644, mtime_ns)
+            for path, data, mtime_ns in zip(paths, made.files.values(), made.mtimes_ns, strict=True)
         ]
         write(files, (), lambda places: None, force=force)
         for name in made.left_out:
-            complain(f"{name} is left out")
+            complain(f"left out: {name}")
         document(f"{', '.join(map(str, paths))}: {made.n_ids:,} token ids replaced")
         code = SOUND
     except Refused as error:

@@ -39,11 +39,13 @@ class File:
         path: where.
         content: what.
         mode: its permissions.
+        mtime_ns: its time of last change, nanoseconds since 1970; None for now.
     """
 
     path: Path
     content: Composed
     mode: int
+    mtime_ns: int | None = None
 
 
 def write(
@@ -87,7 +89,8 @@ def write(
         now = time.time_ns()
         for file, place in zip(files, places, strict=True):
             with _explained(file.path):
-                os.utime(place.descriptor, ns=(now, now))
+                stamp = now if file.mtime_ns is None else file.mtime_ns
+                os.utime(place.descriptor, ns=(stamp, stamp))
                 os.fsync(place.descriptor)
         look([place.path for place in places])
         folder = stack.enter_context(_locked(first.path.parent))
