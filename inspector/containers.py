@@ -82,6 +82,9 @@ class Problem:
 
 Plain = int | float | str | bool | None
 
+FORMATS = ("ik-tokens", "jan", "llama-cpp-python", "diskcache")
+"""Of containers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -112,7 +115,7 @@ class Container:
     """What a container is and holds.
 
     Attributes:
-        format: `ik-tokens`, `jan`, `llama-cpp-python` or `diskcache`.
+        format: one of `FORMATS`.
         facts: members in file order.
         tokens: token ids, shape `(n_tokens,)`; None if the format has none or they are damaged.
         inner: the states inside.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _Data = TypeVar("_Data", str, bytes)
 
 _WIDTH = 80
-"""Columns of what is no terminal."""
+"""Columns of what is no terminal, unless COLUMNS says how many."""
 
 _ASCII = str.maketrans("│░·…\N{MULTIPLICATION SIGN}≠≥≤▁▂▃▄▅▆▇█", "|:-~x!><_.-=+*%#")
 """What is drawn instead, character for character, where only ASCII can be."""
@@ -37,12 +37,21 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def show(page: Iterable[RenderableType]) -> None:
-    """Print text for people: no wider than the terminal, in colour there unless NO_COLOR is set."""
+    """Print text for people, in colour on a terminal unless NO_COLOR is set.
+
+    It is no wider than that, but for lines that say themselves that they must not be folded.
+    """
     console = _console()
     with console.capture() as captured:
         for part in page:
-            console.print(part)
+            whole = getattr(part, "no_wrap", None) is True
+            console.print(part, crop=False, no_wrap=whole, overflow="ignore" if whole else None)
     _write("\n".join(line.rstrip() for line in captured.get().split("\n")))
+
+
+def on_terminal() -> bool:
+    """Whether text goes to a terminal, which a reader can make wider."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def width() -> int:
@@ -84,8 +93,10 @@ def complain(message: str) -> None:
 def _console() -> Console:
     from rich.console import Console
 
+    columns = os.environ.get("COLUMNS", "")
+    piped = int(columns) if columns.isdecimal() else 0
     return Console(
-        width=None if sys.stdout is not None and sys.stdout.isatty() else _WIDTH,
+        width=None if on_terminal() else piped or _WIDTH,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
         markup=False,
         highlight=False,

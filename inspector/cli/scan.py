@@ -13,7 +13,7 @@ import typer
 
 from inspector.cli.completion import orders, severities
 from inspector.cli.exits import CRASH, FINDINGS, INTERRUPTED, SOUND, USAGE
-from inspector.cli.output import complain, document, show, width
+from inspector.cli.output import complain, document, on_terminal, show, width
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 from inspector.cli.usage import Command
 
@@ -56,7 +56,8 @@ def scan(
         "--filter",
         metavar="TERM",
         help="Show only what fits: restore=refuses, worst>=warning, size>1G, age>30d, tokens<100, "
-        "finding=file.truncated, path~old …; repeatable, all must fit.",
+        "finding=file.truncated, path~old …; = is the whole word, ~ a part of it, != not that "
+        "word; repeatable, all must fit.",
     ),
     sort: str | None = typer.Option(
         None,
@@ -67,8 +68,11 @@ def scan(
     json: bool = typer.Option(False, "--json", help="Print JSON, one document a line."),
     csv: Path | None = typer.Option(None, metavar="FILE", help="Write a table too, as CSV."),
     parquet: Path | None = typer.Option(None, metavar="FILE", help="The same as Parquet."),
+    force: bool = typer.Option(False, "--force", help="Replace a table that is there already."),
     verify: bool = typer.Option(
-        False, "--verify", help="Read all of every sealed file, and compare it with its seal."
+        False,
+        "--verify",
+        help="Read all of every sealed file, and compare its sections with its seal, by xxh3.",
     ),
     watch: bool = typer.Option(
         False, "--watch", help="Go on, and report files again as they change; Ctrl-C ends it."
@@ -84,14 +88,18 @@ def scan(
         metavar="SEVERITY",
         autocompletion=severities,
         help="Exit 1 if a line that is shown has a finding from this severity on: error, warning, "
-        "note or never. A restore that is refused or kills the server exits 1 unless it is never.",
+        "note or never. A restore that is refused or kills the server exits 1 unless it is never. "
+        "A file below a folder that cannot be read is an error; a PATH that cannot be read always "
+        "exits 2, as does a table that cannot be written.",
     ),
 ) -> None:
     """Say of every state below PATH what it is, whether it restores, and what is wrong with it.
 
     Companions are part of the line of their state. What lies about without a state, and states
-    that are equal or begin alike, follow at the end, unless lines are filtered. PATH may be the
-    address of a store that fsspec reaches, s3:// or https://, of which only parts are fetched.
+    that are equal or begin alike, follow at the end, unless lines are filtered. A file that is
+    reached twice has one line, and links are told from copies. On a terminal lines are cut to its
+    width, elsewhere nothing is. PATH may be the address of a store that fsspec reaches, s3:// or
+    https://, of which only parts are fetched.
     """
     from inspector.cli.tables import NoTable, tables
     from inspector.findings import Severity
@@ -115,17 +123,18 @@ def scan(
     if watch and order is not None:
         raise typer.BadParameter("lines come as files change", param_hint="--sort, --watch")
     limit = Severity(fail_on).rank if fail_on != "never" else -1
+    code = SOUND
     try:
         with ExitStack() as stack:
             target = stack.enter_context(target_of(command, build, model, url=url))
-            table = stack.enter_context(tables(csv, parquet))
+            table = stack.enter_context(tables(csv, parquet, force=force))
             folder = f"{paths[0].rstrip('/')}/" if len(paths) == 1 else ""
-            printer = _Printer(conditions, limit, table, folder, as_json=json)
+            printer = _Printer(conditions, limit, table, folder, as_json=json, verify=verify)
             job = job_for(target, verify=verify)
             code = _scanned(paths, target, job, printer, order, workers, dask, watch=watch)
     except (BadTarget, NoTable, NoCluster) as error:
         complain(str(error))
-        code = USAGE
+        code = max(code, USAGE)
     raise typer.Exit(code)
 
 
@@ -138,6 +147,7 @@ class _Printer:
         table: takes rows as well.
         folder: that all paths begin with, empty for none.
         as_json: whether lines are documents.
+        verify: whether all of sealed files was read.
     """
 
     def __init__(
@@ -148,12 +158,14 @@ class _Printer:
         folder: str,
         *,
         as_json: bool,
+        verify: bool,
     ) -> None:
         self._conditions = conditions
         self._folder = folder
         self._limit = limit
         self._table = table
         self._as_json = as_json
+        self._verify = verify
         self._waiting: list[Row] = []
         self._flushed = 0.0
         self._lines: Any = None
@@ -189,7 +201,7 @@ class _Printer:
         if self._lines is None:
             from inspector.render.scan import Lines
 
-            self._lines = Lines(width(), self._folder)
+            self._lines = Lines(width(), self._folder, cut=on_terminal(), verify=self._verify)
             show([self._lines.head()])
         show(self._lines.of(row) for row in waiting)
 
@@ -212,8 +224,9 @@ class _Printer:
 
         if not self._conditions:
             show(page.apart(book.apart(), self._folder))
-            show(page.groups(book.groups(), self._folder))
-        show(page.totals(totals, self.shown, server_name(target), target.assumed))
+            show(page.groups(book.groups(), self._folder, brief=on_terminal()))
+        server, assumed = server_name(target), target.assumed_of_states
+        show(page.totals(totals, self.shown, server, assumed, verify=self._verify))
 
 
 def _code(row: Row, limit: int) -> int:
@@ -249,8 +262,8 @@ def _scanned(
     from inspector.scanning.scan import Kind
     from inspector.scanning.watch import Watch
 
-    on_terminal = sys.stderr is not None and sys.stderr.isatty()
-    known = on_terminal and not any("://" in path for path in paths)
+    watched_by_people = sys.stderr is not None and sys.stderr.isatty()
+    known = watched_by_people and not any("://" in path for path in paths)
     bar = Bar(sum(1 for _ in items(paths)) if known else None)
     totals, interrupted = Totals(), False
     watched = Watch(paths) if watch else None
@@ -259,8 +272,7 @@ def _scanned(
             listed = items(paths)
             found = on_cluster(listed, job, cluster) if cluster else rows(listed, job, n_workers)
             for row in found:
-                totals.add(row)
-                book.note(row)
+                totals.add(row, again=book.note(row))
                 if printer.wants(row):
                     if order is None:
                         printer.add(row, bar)
@@ -268,7 +280,7 @@ def _scanned(
                         book.keep(row, order[0](row))
                 elif row.kind in (Kind.ORPHAN, Kind.LEFTOVER):
                     book.set_apart(row)
-                if on_terminal:
+                if watched_by_people:
                     bar.at(totals.files)
         except KeyboardInterrupt:
             interrupted = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +17,15 @@ SCHEMA = "slotscope.scan/1"
 
 
 def line(row: Row) -> dict[str, Any]:
-    """The line of one file."""
+    """The line of one file; `worst` is null where nothing was found, which is sound."""
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": str(row.kind),
         "path": row.path,
         "file": {"name": row.name, "bytes": row.size, "mtime_ns": row.mtime_ns},
     }
+    if exact := _exactly([row.path]):
+        found["path_bytes"] = exact[0]
     if row.problem:
         found["problem"] = row.problem
         return found
@@ -53,8 +57,18 @@ def line(row: Row) -> dict[str, Any]:
     }
 
 
+def _exactly(paths: Sequence[str]) -> list[str]:
+    """The bytes of paths, hex, if one of them is no text: by these a program can open them."""
+    try:
+        "".join(paths).encode()
+    except UnicodeEncodeError:
+        return [os.fsencode(path).hex() for path in paths]
+    return []
+
+
 def group_line(group: Group) -> dict[str, Any]:
     """The line of states that have something in common."""
+    exact = _exactly(group.paths)
     return {
         "schema": SCHEMA,
         "kind": "group",
@@ -64,6 +78,8 @@ def group_line(group: Group) -> dict[str, Any]:
         "closer": group.n_closer,
         "bytes": group.bytes,
         "paths": list(group.paths),
+        "links": list(group.links),
+        **({"paths_bytes": exact} if exact else {}),
     }
 
 
@@ -77,11 +93,12 @@ def totals_line(totals: Totals, target: Target, *, interrupted: bool) -> dict[st
             "server": target.build.server,
             "build": target.build.label,
             "model": target.model_name,
-            "assumed": list(target.assumed),
+            "assumed": list(target.assumed_of_states),
             "notes": list(target.notes),
         },
         "files": totals.files,
         "states": totals.states,
+        "links": totals.links,
         "bytes": totals.bytes,
         "kinds": dict(totals.by_kind),
         "restore": dict(totals.by_restore),

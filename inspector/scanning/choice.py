@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from inspector.findings import Severity
-from inspector.scanning.scan import Row
+from inspector.identify import Verdict
+from inspector.scanning.scan import Kind, Row, Sealed
+from inspector.server.loader import Outcome
 
 Value = float | str | None
 
@@ -17,6 +20,8 @@ _SOUND = len(_RANKS)
 _TERM = re.compile(r"([a-z]+)\s*(!=|<=|>=|=|<|>|~)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
 _BYTES = {"": 1, "b": 1, **{k: 1 << 10 * (i + 1) for i, k in enumerate("kmgt")}}
+_FEW = 12
+"""Words that are all named to who writes another one."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -31,10 +36,12 @@ class Field:
     Attributes:
         of: its value in a row; None if the row has none.
         units: of its numbers, by suffix; None for words.
+        known: all words that it can be; None if there is no end of them.
     """
 
     of: Callable[[Row], Value]
     units: dict[str, int] | None = None
+    known: Callable[[], Iterable[str]] | None = None
 
 
 def _age(row: Row) -> float | None:
@@ -42,27 +49,56 @@ def _age(row: Row) -> float | None:
     return None if row.mtime_ns is None else time.time() - row.mtime_ns / 1e9
 
 
+def _codes() -> Iterable[str]:
+    from inspector.checks import all_codes
+
+    return all_codes()
+
+
+def _of_layouts(name: str) -> Callable[[], Iterable[str]]:
+    """What a field of the layout table holds, in its order."""
+
+    def known() -> Iterable[str]:
+        from formats.layouts import all_layouts
+
+        return dict.fromkeys(getattr(layout, name) or "" for layout in all_layouts())
+
+    return known
+
+
+def _formats() -> Iterable[str]:
+    from inspector.containers import FORMATS
+
+    return (*_of_layouts("format")(), *FORMATS)
+
+
+_RESTORE = Field(lambda row: row.restore or "none", known=lambda: (*Outcome, "none"))
+_MODEL = ("matches", "differs", "not-tested", "undecidable", "none")
+
 FIELDS = {
     "path": Field(lambda row: row.path),
     "name": Field(lambda row: row.name),
-    "kind": Field(lambda row: row.kind),
+    "kind": Field(lambda row: row.kind, known=lambda: Kind),
     "size": Field(lambda row: row.size, _BYTES),
     "age": Field(_age, _SECONDS),
-    "identity": Field(lambda row: row.verdict),
-    "format": Field(lambda row: row.format or ""),
+    "identity": Field(lambda row: row.verdict, known=lambda: Verdict),
+    "format": Field(lambda row: row.format or "", known=_formats),
     "version": Field(lambda row: row.version, {"": 1}),
     "writer": Field(lambda row: row.writer or ""),
-    "layout": Field(lambda row: row.layout or ""),
-    "memory": Field(lambda row: row.memory),
+    "layout": Field(lambda row: row.layout or "", known=_of_layouts("id")),
+    "memory": Field(lambda row: row.memory, known=_of_layouts("memory")),
     "tokens": Field(lambda row: row.n_tokens, {"": 1}),
     "checkpoints": Field(lambda row: row.n_checkpoints, {"": 1}),
-    "verdict": Field(lambda row: row.restore or "none"),
-    "restore": Field(lambda row: row.restore or "none"),
+    "verdict": _RESTORE,
+    "restore": _RESTORE,
     "reused": Field(lambda row: row.reused, {"": 1}),
-    "model": Field(lambda row: row.model or "none"),
-    "seal": Field(lambda row: row.sealed or "none"),
-    "worst": Field(lambda row: row.worst or ("error" if row.problem else "sound")),
-    "finding": Field(lambda row: " ".join(found.code for found in row.findings)),
+    "model": Field(lambda row: row.model or "none", known=lambda: _MODEL),
+    "seal": Field(lambda row: row.sealed or "none", known=lambda: (*Sealed, "none")),
+    "worst": Field(
+        lambda row: row.worst or ("error" if row.problem else "sound"),
+        known=lambda: (*_RANKS, "sound"),
+    ),
+    "finding": Field(lambda row: " ".join(found.code for found in row.findings), known=_codes),
 }
 """What `--filter` and `--sort` know."""
 
@@ -91,6 +127,8 @@ def condition(term: str) -> Callable[[Row], bool]:
         raise BadChoice(f"{term!r} is none of FIELD=VALUE, !=, <, <=, >, >=, ~")
     name, operator, words = match.groups()
     field = _field(name)
+    if field.known is not None and operator in "~!=":
+        _see_known(words, list(field.known()), term, part=operator == "~")
     if name == "finding":
         return _of_findings(operator, words, term)
     if name == "worst" and operator not in "~!=":
@@ -110,10 +148,27 @@ def condition(term: str) -> Callable[[Row], bool]:
     return holds
 
 
+def _see_known(words: str, known: list[str], term: str, *, part: bool) -> None:
+    """See that there can be a row of that word, so that none is no mistyped all-clear.
+
+    Raises:
+        BadChoice: naming the words that there are, or those most like it.
+    """
+    if not words or words in known or (part and any(words.lower() in one for one in known)):
+        return
+    if len(known) <= _FEW:
+        of = ", ".join(known)
+    else:
+        like = sorted((one for one in known if words.lower() in one), key=len)
+        like = like or get_close_matches(words, known, 3, 0.5)
+        of = f"{len(known)} that are known" + (f"; like it: {', '.join(like[:3])}" if like else "")
+    raise BadChoice(f"{term!r}: {words!r} is {'part of none' if part else 'none'} of {of}")
+
+
 def _of_findings(operator: str, words: str, term: str) -> Callable[[Row], bool]:
     """A code, or with ~ a part of one."""
     if operator == "~":
-        return lambda row: any(words in found.code for found in row.findings)
+        return lambda row: any(words.lower() in found.code for found in row.findings)
     if operator not in ("=", "!="):
         raise BadChoice(f"{term!r}: codes are compared by =, != and ~")
     return lambda row: any(found.code == words for found in row.findings) is (operator == "=")

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Container, Iterable, Iterator
 
 from inspector.scanning.scan import Item
 from inspector.source import Unreadable
+
+_Place = tuple[int | str, ...]
+"""Device and inode of a folder, and a name in it: the same by whatever path it is reached."""
 
 
 def items(paths: Iterable[str]) -> Iterator[Item]:
     """The files that the user names, and all files below the folders that the user names.
 
-    Folders are listed as they are reached; links to folders are not followed.
+    Folders are listed as they are reached; links to folders are not followed. What is reached by
+    several paths is given once; another name of a file, a link, is another item.
     """
+    paths = list(dict.fromkeys(paths))
+    files: dict[_Place, str] = {}
+    for path in paths:
+        if "://" not in path and not os.path.isdir(path):  # noqa: PTH112 - a Path("") is one
+            files.setdefault(_place(path), path)
+    folders: set[_Place] = set()
     for path in paths:
         if "://" in path:
             yield from _stored(path)
-        elif Path(path).is_dir():
-            yield from _below(path)
-        else:
-            yield Item(path, named=True)
+        elif os.path.isdir(path):  # noqa: PTH112
+            yield from _below(path, files, folders, named=True)
+        elif files[_place(path)] == path:
+            yield Item(path, named=True, problem="" if path else "an empty name")
+
+
+def _place(path: str) -> _Place:
+    folder, name = os.path.split(path)
+    try:
+        status = os.stat(folder or os.curdir)  # noqa: PTH116
+    except (OSError, ValueError):
+        return (path,)
+    return status.st_dev, status.st_ino, name
 
 
 def _stored(url: str) -> Iterator[Item]:
@@ -37,16 +55,32 @@ def _stored(url: str) -> Iterator[Item]:
         yield Item(url, named=True, problem=str(error))
 
 
-def _below(folder: str) -> Iterator[Item]:
+def _below(
+    folder: str, files: Container[_Place], folders: set[_Place], *, named: bool = False
+) -> Iterator[Item]:
+    """The files below a folder.
+
+    Args:
+        folder: its path.
+        files: what is not given again.
+        folders: those that were listed; this one is added.
+        named: whether the user named it.
+    """
     try:
+        status = os.stat(folder)  # noqa: PTH116 - a tenth of what a Path costs
+        place = status.st_dev, status.st_ino
+        if place in folders:
+            return
+        folders.add(place)
         with os.scandir(folder) as found:
             entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
     except OSError as error:
-        yield Item(folder, problem=error.strerror or str(error))
+        yield Item(folder, named, problem=error.strerror or str(error))
         return
     for name, is_folder in entries:
-        path = os.path.join(folder, name)  # noqa: PTH118 - a tenth of what a Path costs
+        path = os.path.join(folder, name)  # noqa: PTH118
         if is_folder:
-            yield from _below(path)
-        elif Path(path).is_file() or not Path(path).exists():
-            yield Item(path)
+            yield from _below(path, files, folders)
+        elif (*place, name) not in files:
+            regular = os.path.isfile(path) or not os.path.exists(path)  # noqa: PTH110, PTH113
+            yield Item(path, special=not regular)

@@ -6,17 +6,18 @@ import pickle
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from inspector.scanning.scan import Kind, Row
 
 MOST_NAMES = 100
-"""Files of one group that are named."""
+"""Files of one group that are named, unless one of them can be deleted for another."""
 
 _TABLES = """
-CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT, size INTEGER, n_tokens INTEGER,
-                   tokens TEXT, contents TEXT);
+CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT, link INTEGER, size INTEGER,
+                   n_tokens INTEGER, tokens TEXT, contents TEXT, identity TEXT, again INTEGER);
+CREATE UNIQUE INDEX first ON file (identity) WHERE again = 0;
 CREATE TABLE list (tokens TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE prefix (n INTEGER, digest INTEGER, id INTEGER);
 CREATE TABLE row (key, id INTEGER, row BLOB);
@@ -24,8 +25,8 @@ CREATE TABLE apart (kind TEXT, row BLOB);
 PRAGMA cache_size = -8192;
 """
 _EQUAL = """
-SELECT {column}, path, size, n_tokens FROM file WHERE {column} IN
-  (SELECT {column} FROM file WHERE {column} != '' GROUP BY {column} HAVING {more})
+SELECT {column}, path, link, size, n_tokens FROM file WHERE {which} AND {column} IN
+  (SELECT {column} FROM file WHERE {which} AND {column} != '' GROUP BY {column} HAVING {more})
 ORDER BY {column}, id
 """
 _ALIKE = """
@@ -33,7 +34,7 @@ WITH shared AS
   (SELECT n, digest, COUNT(*) AS members FROM prefix GROUP BY n, digest HAVING members > 1),
 deepest AS
   (SELECT id, MAX(n) AS n FROM prefix JOIN shared USING (n, digest) GROUP BY id)
-SELECT deepest.n, prefix.digest, members, path, size, n_tokens
+SELECT deepest.n, prefix.digest, members, path, link, size, n_tokens
 FROM deepest JOIN prefix USING (id, n) JOIN shared USING (n, digest) JOIN file USING (id)
 ORDER BY deepest.n DESC, prefix.digest, id
 """
@@ -44,12 +45,14 @@ class Group:
     """States that have something in common.
 
     Attributes:
-        shared: `contents`, `tokens`, or `prefix`.
+        shared: `file` for the names of one file, which are links; or `contents`, `tokens`,
+            `prefix`, for which a file counts once.
         n_tokens: how many tokens they share.
         paths: the first of them.
         n_files: all of them.
         n_closer: further ones that share as much, and are in a group that shares more.
-        bytes: of all but one of them.
+        bytes: of all but one of them; names of one file have none to spare.
+        links: those of `paths` that are symbolic links.
     """
 
     shared: str
@@ -58,6 +61,7 @@ class Group:
     n_files: int
     n_closer: int = 0
     bytes: int = 0
+    links: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,15 +70,19 @@ class Totals:
 
     Attributes:
         files: all that were looked at.
-        states: those with a line.
+        lines: those that have one.
+        states: each once, however many names it has.
+        links: further names of states.
         bytes: of the states and their companions.
-        by_kind, by_restore, by_worst, by_seal: how many of each.
+        by_kind, by_restore, by_worst, by_seal: how many of each; further names have a kind alone.
         bytes_read: from all of them.
         bugs: files that we failed on.
     """
 
     files: int = 0
+    lines: int = 0
     states: int = 0
+    links: int = 0
     bytes: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
     by_restore: dict[str, int] = field(default_factory=dict)
@@ -83,18 +91,27 @@ class Totals:
     bytes_read: int = 0
     bugs: int = 0
 
-    def add(self, row: Row) -> None:
-        """Count a row."""
+    def add(self, row: Row, *, again: bool = False) -> None:
+        """Count a row.
+
+        Args:
+            row: of a file.
+            again: whether it is another name of a state that was counted.
+        """
         self.files += 1
         self.bytes_read += row.bytes_read
         self.bugs += row.bug
+        self.lines += row.listed
+        self.links += again
         _count(self.by_kind, row.kind)
+        if again:
+            return
         if row.kind is Kind.STATE:
             self.states += 1
             self.bytes += row.size + row.companion_bytes
             _count(self.by_restore, row.restore)
-            if row.sealed:
-                _count(self.by_seal, row.sealed)
+        if row.sealed or row.kind is Kind.STATE:
+            _count(self.by_seal, row.sealed or "none")
         if row.listed:
             _count(self.by_worst, row.worst or ("error" if row.problem else "sound"))
 
@@ -110,21 +127,30 @@ class Ledger:
         self._database = database
         self._n = 0
 
-    def note(self, row: Row) -> None:
-        """Remember what tells whether another state is like this one."""
+    def note(self, row: Row) -> bool:
+        """Remember what tells whether another state is like this one.
+
+        Returns:
+            Whether it is another name of a state that was noted before.
+        """
         self._n += 1
         if row.kind is not Kind.STATE:
-            return
-        values = (self._n, _text(row.path), row.size, row.n_tokens, row.tokens, row.contents)
-        self._database.execute("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", values)
+            return False
+        held = (row.size, row.n_tokens, row.tokens, row.contents, row.identity)
+        values = (self._n, _text(row.path), row.link, *held)
+        add = "INSERT OR IGNORE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        if not self._database.execute(add, (*values, 0)).rowcount:
+            self._database.execute(add, (*values, 1))
+            return True
         if not row.tokens:
-            return
+            return False
         known = self._database.execute("INSERT OR IGNORE INTO list VALUES (?)", (row.tokens,))
         if known.rowcount:  # of equal lists the first is enough
             self._database.executemany(
                 "INSERT INTO prefix VALUES (?, ?, ?)",
                 [(n, digest - (1 << 63), self._n) for n, digest in row.prefixes],
             )
+        return False
 
     def keep(self, row: Row, key: float | str | None) -> None:
         """Keep a row for `ordered`."""
@@ -149,31 +175,34 @@ class Ledger:
             yield pickle.loads(row)
 
     def groups(self) -> Iterator[Group]:
-        """States that are equal, that hold the same tokens, and that begin with the same ones."""
+        """States that are one, that are equal, that hold the same tokens, or begin with them."""
         differing = (
             "COUNT(*) > 1 AND COUNT(DISTINCT CASE contents WHEN '' THEN id ELSE contents END) > 1"
         )
-        for shared, column, more in (
-            ("contents", "contents", "COUNT(*) > 1"),
-            ("tokens", "tokens", differing),
+        for shared, column, which, more in (
+            ("file", "identity", "TRUE", "COUNT(*) > 1"),
+            ("contents", "contents", "NOT again", "COUNT(*) > 1"),
+            ("tokens", "tokens", "NOT again", differing),
         ):
-            found = self._database.execute(_EQUAL.format(column=column, more=more))
-            for _, members in groupby(found, key=lambda one: one[0]):
+            words = _EQUAL.format(column=column, which=which, more=more)
+            for _, members in groupby(self._database.execute(words), key=lambda one: one[0]):
                 yield _group(shared, (one[1:] for one in members))
         found = self._database.execute(_ALIKE)
         for (n, _, all_), members in groupby(found, key=lambda one: one[:3]):
             group = _group("prefix", (one[3:] for one in members))
-            yield Group("prefix", n, group.paths, group.n_files, all_ - group.n_files)
+            yield replace(group, n_tokens=n, n_closer=all_ - group.n_files)
 
 
-def _group(shared: str, members: Iterator[tuple[bytes, int, int]]) -> Group:
-    paths, sizes, n_tokens, n = [], 0, 0, 0
-    for path, size, held in members:
-        if n < MOST_NAMES:
-            paths.append(path.decode(errors="surrogateescape"))
-        n_tokens, sizes = held, sizes + (size if n else 0)
+def _group(shared: str, members: Iterator[tuple[bytes, int, int, int]]) -> Group:
+    paths, links, sizes, n_tokens, n = list[str](), list[str](), 0, 0, 0
+    deletable = shared in ("file", "contents")
+    for name, link, size, held in members:
+        if n < MOST_NAMES or deletable:
+            paths.append(name.decode(errors="surrogateescape"))
+            links += paths[-1:] if link else []
+        n_tokens, sizes = held, sizes + (size if n and shared != "file" else 0)
         n += 1
-    return Group(shared, n_tokens, tuple(paths), n, bytes=sizes)
+    return Group(shared, n_tokens, tuple(paths), n, bytes=sizes, links=tuple(links))
 
 
 def _text(path: str) -> bytes:

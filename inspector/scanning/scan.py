@@ -45,8 +45,21 @@ class Kind(StrEnum):
     """Text, or another program's."""
     UNKNOWN = "unknown"
     """Bytes that nothing explains."""
+    SPECIAL = "special"
+    """No file: a pipe, a socket, a device, a link to a folder."""
     FAILED = "failed"
     """It could not be read."""
+
+
+class Sealed(StrEnum):
+    """How a file compares with its seal."""
+
+    HOLDS = "holds"
+    TOKENS = "tokens hold"
+    """Its length and its tokens; no more was compared."""
+    DIFFERS = "differs"
+    UNREADABLE = "unreadable"
+    """The seal."""
 
 
 LISTED = (Kind.STATE, Kind.UNKNOWN, Kind.FAILED)
@@ -61,6 +74,7 @@ class Item:
         path: as it is shown.
         named: whether the user named this very file: then it has a line whatever it is.
         problem: why it cannot be looked at, if that is known already.
+        special: whether it is no regular file.
         around: what lies beside it, for an object in a store.
         mtime_ns: when an object was stored.
     """
@@ -68,6 +82,7 @@ class Item:
     path: str
     named: bool = False
     problem: str = ""
+    special: bool = False
     around: Bundle | None = None
     mtime_ns: int | None = None
 
@@ -96,6 +111,8 @@ class Row:
         size: bytes.
         mtime_ns: last change, nanoseconds since 1970; None if unknown.
         named: whether the user named this very file.
+        identity: equal for all names of one file; None if unknown.
+        link: whether the name is a symbolic link.
         verdict: how well it is understood.
         format, version, writer, layout: what it is; None where undecidable.
         since, until: the builds that can have written it.
@@ -108,8 +125,7 @@ class Row:
         n_listed: all of them.
         companions: names of the files that belong to it.
         companion_bytes: their size together.
-        sealed: how it compares with its seal: `holds`, `tokens hold` where no more was compared,
-            `differs`, `unreadable`; empty without a seal.
+        sealed: how it compares with its seal; empty without one.
         restore, reason, message: what the server does; empty for what is no state.
         reused: tokens it reuses of a prompt that goes on from all of them; None if unknown.
         model: whether it belongs to the server's model.
@@ -124,6 +140,8 @@ class Row:
     size: int = 0
     mtime_ns: int | None = None
     named: bool = False
+    identity: str | None = None
+    link: bool = False
     verdict: str = ""
     format: str | None = None
     version: int | None = None
@@ -225,6 +243,8 @@ def row_of(item: Item, target: Target, *, verify: bool = False, folder: str = ""
     Returns:
         Its row; whatever goes wrong is said in it.
     """
+    if item.special:
+        return Row(item.path, Kind.SPECIAL)
     if item.problem:
         return _failed(item, item.problem)
     try:
@@ -243,14 +263,16 @@ def _looked_at(item: Item, place: Path, target: Target, *, verify: bool) -> Row:
     if not item.named and item.path.endswith(RECORD):
         return _of_record(item, place)
     around = item.around or bundle(place)
-    changed = item.mtime_ns if item.remote else around.subject.mtime_ns
-    row = Row(item.path, Kind.OTHER, around.subject.size, changed, item.named)
-    with opened(around.subject.path) as source:
+    subject = around.subject
+    changed = item.mtime_ns if item.remote else subject.mtime_ns
+    row = Row(item.path, Kind.OTHER, subject.size, changed, item.named, link=subject.link)
+    row = replace(row, identity="{}:{}".format(*subject.identity))
+    with opened(subject.path) as source:
         if not item.named and (kind := _by_name(around, source)) is not None:
             return replace(row, kind=kind, bytes_read=source.bytes_read)
         with looked_into(around.companions) as beside:
             report = report_of(source, around, beside, target.memory)
-            report = with_seal(report, around.subject.path, deep=verify)
+            report = with_seal(report, subject.path, deep=verify)
             row = _described(row, report)
             if row.kind is Kind.ORPHAN and around.state is not None and not item.named:
                 row = replace(row, kind=Kind.COMPANION)
@@ -375,10 +397,10 @@ def _of_seal(check: Check) -> Iterator[Finding]:
 def _sealed(report: Report) -> str:
     if report.sealed is None:
         bad = any(finding.code == "seal.unreadable" for finding in report.findings)
-        return "unreadable" if bad else ""
+        return Sealed.UNREADABLE if bad else ""
     if not report.sealed.holds:
-        return "differs"
-    return "holds" if report.sealed.complete else "tokens hold"
+        return Sealed.DIFFERS
+    return Sealed.HOLDS if report.sealed.complete else Sealed.TOKENS
 
 
 def _in_short(findings: tuple[Finding, ...]) -> tuple[Found, ...]:

@@ -57,6 +57,8 @@ class Watch:
     def _stamps(self) -> dict[Item, Stamp]:
         found = {}
         for item in items(self._paths):
+            if item.special:
+                continue
             try:
                 status = Path(item.path).stat()
             except (OSError, ValueError):

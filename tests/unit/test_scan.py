@@ -27,6 +27,7 @@ from inspector.scanning.ledger import Totals, ledger
 from inspector.scanning.scan import Found, Item, Job, Kind, Row, job_for, row_of, rows_of
 from inspector.scanning.watch import Watch
 from inspector.server.target import target_of
+from tests.support.disk import fill, small_disk
 from tests.support.writer import DIALECTS, F16, Cache, Memory, Slot, Tokens, cells_of, pack
 from tests.support.writer import Row as Stored
 
@@ -120,6 +121,83 @@ def test_a_bug_of_ours_is_one_line(job: Job, monkeypatch: pytest.MonkeyPatch) ->
     (row,) = rows_of([Item(str(CHECKPOINTED))], job)
     assert row.bug
     assert row.problem == "KeyError: 'pos'"
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A save with a hard link and a symbolic link, and a link to its folder beside it."""
+    folder = tmp_path / "saves"
+    save(folder / "b.bin", range(1, 40))
+    (folder / "a link.bin").symlink_to("b.bin")
+    os.link(folder / "b.bin", folder / "hard.bin")
+    (tmp_path / "again").symlink_to(folder)
+    return folder
+
+
+def test_a_file_that_is_reached_twice_is_one_item(
+    linked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(linked.parent)
+    again = ("saves", "./saves", str(linked), "again", "again/b.bin", "saves/b.bin", "saves")
+    found = list(items(again))
+    assert [item.path for item in found] == ["saves/a link.bin", "saves/hard.bin", "again/b.bin"]
+    assert [item.named for item in found] == [False, False, True]
+    nested = save(linked / "deep/c.bin", range(1, 5))
+    assert [item.path for item in items(["saves/deep", "saves"])].count("saves/deep/c.bin") == 1
+    nested.unlink()
+
+
+def test_links_are_no_copies(linked: Path) -> None:
+    *lines, totals = documents(scanned(linked, "--build", "b10229", "--json"))
+    states = [line for line in lines if line["kind"] == "state"]
+    (group,) = [line for line in lines if line["kind"] == "group"]
+    assert len(states) == 3
+    assert (group["shared"], group["bytes"]) == ("file", 0)
+    assert [Path(path).name for path in group["paths"]] == ["a link.bin", "b.bin", "hard.bin"]
+    assert [Path(path).name for path in group["links"]] == ["a link.bin"]
+    assert (totals["states"], totals["links"]) == (1, 2)
+    assert totals["bytes"] == (linked / "b.bin").stat().st_size
+    shutil.copyfile(linked / "b.bin", linked / "copy.bin")
+    result = scanned(linked, "--build", "b10229")
+    assert "a link.bin  (symbolic link)\n" in result.stdout
+    assert "2 further names" in result.stdout
+    lines = documents(scanned(linked, "--build", "b10229", "--json"))
+    (equal,) = [line for line in lines if line.get("shared") == "contents"]
+    assert [Path(path).name for path in equal["paths"]] == ["a link.bin", "copy.bin"]
+
+
+def test_what_is_no_file_is_counted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "self").symlink_to(tmp_path)
+    result = scanned(tmp_path)
+    assert result.exit_code == SOUND
+    assert "besides  2 not regular\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "an empty name"),
+        ("missing", "there is no such file"),
+        ("broken", "the link leads nowhere"),
+        ("loop", "the link leads in a circle"),
+        ("pipe", "not a regular file"),
+    ],
+)
+@pytest.mark.parametrize("fail_on", ["error", "never"])
+def test_a_path_that_cannot_be_read(tmp_path: Path, name: str, why: str, fail_on: str) -> None:
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    result = scanned(tmp_path / name if name else "", "--json", "--fail-on", fail_on)
+    assert result.exit_code == USAGE
+    assert documents(result)[0]["problem"] == why
+
+
+def test_files_below_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "broken").symlink_to("nowhere")
+    assert scanned(tmp_path).exit_code == FINDINGS
+    assert scanned(tmp_path, "--fail-on", "never").exit_code == SOUND
 
 
 # -- many files ------------------------------------------------------------------------------------
@@ -227,7 +305,12 @@ def test_names_that_are_no_text(tmp_path: Path, job: Job) -> None:
     result = scanned(tmp_path, "--build", "b10229")
     assert result.exit_code == SOUND
     assert r"\xff\n.bin" in result.stdout
-    assert len(documents(scanned(tmp_path, "--json", "lines"))) == 5
+    *lines, totals = documents(scanned(tmp_path, "--json", "lines"))
+    assert totals["states"] == 3
+    assert all(Path(os.fsdecode(bytes.fromhex(one["path_bytes"]))).is_file() for one in lines[1:3])
+    assert "path_bytes" not in lines[0]
+    paths = [os.fsdecode(bytes.fromhex(path)) for path in lines[3]["paths_bytes"]]
+    assert sorted(paths) == sorted(map(str, tmp_path.iterdir()))
 
 
 def test_totals() -> None:
@@ -242,6 +325,8 @@ def test_totals() -> None:
     assert (totals.files, totals.states, totals.bytes) == (4, 2, 121)
     assert totals.by_restore == {"accepts": 1, "refuses": 1}
     assert totals.by_worst == {"sound": 1, "error": 2}
+    totals.add(Row("e", Kind.STATE, 100), again=True)
+    assert (totals.lines, totals.states, totals.links, totals.bytes) == (4, 2, 1, 121)
 
 
 # -- filters and orders ----------------------------------------------------------------------------
@@ -295,6 +380,39 @@ def test_filters_that_cannot_be(term: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("term", "named"),
+    [
+        ("restore=foo", "accepts, refuses, aborts, unknown, none"),
+        ("restore!=refuse", "refuses"),
+        ("verdict~acepts", "accepts"),
+        ("finding=file.truncatd", "file.truncated"),
+        ("finding~trunkated", "known"),
+        ("worst=none", "error, warning, note, sound"),
+        ("layout=ggsq2", "ggsq2.kv"),
+        ("format=ggsq2", "ggsq"),
+        ("kind=stat", "state"),
+        ("seal=held", "holds, tokens hold, differs, unreadable, none"),
+        ("model=other", "matches"),
+        ("memory=hybird", "hybrid"),
+        ("identity=good", "recognised"),
+    ],
+)
+def test_a_misspelt_word_is_no_all_clear(term: str, named: str) -> None:
+    result = scanned(".", "--filter", term)
+    assert result.exit_code == USAGE
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert named in result.stderr
+
+
+@pytest.mark.parametrize(
+    "term", ["layout~ggsq2", "finding~TRUNC", "format=", "seal=tokens hold", "format=jan"]
+)
+def test_words_that_can_be(term: str) -> None:
+    assert condition(term)(ROW) is (term == "format=")
+
+
 def test_orders() -> None:
     sound = Row("b", Kind.STATE)
     key, descending = sort_key("-worst")
@@ -322,7 +440,7 @@ def test_lines_are_documents(folder: Path) -> None:
 def test_lines_are_as_wide_as_the_page(folder: Path) -> None:
     row = replace(ROW, path="folder/" + "名前" * 30, format="ggsq", version=2)
     for width in (80, 90, 100, 120, 140, 200):
-        lines = Lines(width, "folder/")
+        lines = Lines(width, "folder/", verify=True)
         assert lines.head().cell_len <= width
         assert lines.of(row).cell_len <= width
         assert lines.of(Row("a", Kind.FAILED, problem="no " * 99)).cell_len <= width
@@ -334,6 +452,27 @@ def test_lines_are_as_wide_as_the_page(folder: Path) -> None:
         "1.0 M",
         "8.0 G",
     ]
+
+
+@pytest.mark.parametrize("columns", ["", "40", "120", "0", "wide"])
+def test_nothing_is_cut_off_a_terminal(
+    tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    name = "of a long name " * 9 + "end"
+    for n in range(6):
+        for letter in "abcdefghij":
+            save(tmp_path / f"{name}{letter}{n}.bin", [ord(letter)] * 4)
+    result = scanned(tmp_path, "--build", "b10229", "--workers", "1")
+    lines = result.stdout.splitlines()
+    for n in range(6):
+        for letter in "abcdefghij":
+            assert sum(line.endswith(f" {name}{letter}{n}.bin") for line in lines) == 2
+    assert "…" not in result.stdout
+    assert "more" not in result.stdout
+    found = Found("error", "envelope.version-contradicts-body", "")
+    line = Lines(80, cut=False).of(replace(ROW, findings=(found, found)))
+    assert "E envelope.version-contradicts-body +1" in line.plain
 
 
 def test_exit_codes(tmp_path: Path) -> None:
@@ -358,7 +497,27 @@ def test_a_table(folder: Path, tmp_path: Path) -> None:
     assert read[0]["tokens"] == "48"
     again = scanned(*words)
     assert again.exit_code == USAGE
-    assert "exists" in again.stderr
+    assert "--force" in again.stderr
+    table.write_text("")
+    assert scanned(*words, "--force").exit_code == SOUND
+    assert table.read_text().count("\n") == 41
+    assert list(tmp_path.iterdir()) == [table]
+    for name in ("-", "/dev/null"):
+        refused = scanned(folder, "--csv", name, "--force")
+        assert refused.exit_code == USAGE
+        assert refused.stderr.count("\n") == 1
+
+
+def test_a_full_disk_costs_the_table_alone(folder: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path) as disk:
+        fill(disk, 4096)
+        words = (folder, "--build", "b10229", "--csv", disk / "table.csv", "--workers", "1")
+        result = scanned(*words, "--json")
+        left = [file.name for file in disk.iterdir()]
+    assert result.exit_code == USAGE
+    assert documents(result)[-1]["states"] == 40
+    assert "No space left" in result.stderr
+    assert left == ["ballast"]
 
 
 # -- changes ---------------------------------------------------------------------------------------

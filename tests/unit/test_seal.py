@@ -292,6 +292,10 @@ def test_scan_verifies(state: Path) -> None:
     lines = [json.loads(line) for line in ran(*words, "--verify").stdout.splitlines()]
     assert lines[0]["seal"] == "holds"
     assert lines[-1]["seals"] == {"holds": 1}
+    shutil.copyfile(state, state.with_name("other.bin"))
+    assert "\nseals    1 holds, 1 unsealed\n" in ran(*words[:-1], "--verify").stdout
+    assert "seals" not in ran(*words[:-1][:1], state.with_name("other.bin")).stdout
+    state.with_name("other.bin").unlink()
     data = state.read_bytes()
     state.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     result = ran(*words, "--verify")
