@@ -34,7 +34,7 @@ from xxhash import xxh3_64_intdigest
 from formats.envelopes.tokens import PACKED_MARKER
 from formats.ggml_types import GgmlType
 from formats.layouts import by_id
-from formats.scalars import LLAMA_TOKEN
+from formats.scalars import LLAMA_POS, LLAMA_TOKEN
 from formats.sidecars import sckp
 from formats.spans import Record, Scalar, Table, Text
 from inspector.bundle import RECORD, Role
@@ -76,6 +76,8 @@ _LEFT_OUT = {
 _PACKED = PACKED_MARKER.to_bytes(4, "little", signed=True)
 _PACKED_HEAD = 12
 """Bytes of a packed token list in front of the ids: marker, version, number."""
+_CELL_HEAD = 8
+"""Bytes of a cell in front of its sequence ids: position, number of them."""
 _TIMES = ("created_at", "last_used", "saved_unix_ms")
 
 Words = NDArray[np.uint64]
@@ -396,6 +398,9 @@ def _all_pieces(
     for piece in reshaped(source, decoding, Change()):
         node = nodes.get(piece.path)
         layout = by_id(str(node.facts["layout"])) if node and "layout" in node.facts else None
+        if node is not None and node.span.start > at:
+            yield _gap(source, at, node.span.start)
+            at = node.span.start
         start, at = at, at + len(piece.data)
         if not piece.path and at == decoding.root.span.stop and decoding.layout is not _SCKP:
             rest = decode(source, _SCKP, Span(start, at))
@@ -406,6 +411,17 @@ def _all_pieces(
             yield piece, node, blocks.get(start)
         else:
             yield from _all_pieces(source, decode(source, layout, node.span))
+    if any(stop.path.endswith(".seq_id") and at < stop.offset for stop in decoding.stops):
+        head = Piece("", source.read_at(at, _CELL_HEAD), LLAMA_POS)
+        yield head, None, None
+        at += len(head.data)
+    if at < decoding.root.span.stop:
+        yield _gap(source, at, decoding.root.span.stop)
+
+
+def _gap(source: Source, start: int, stop: int) -> tuple[Piece, None, None]:
+    """Bytes that nothing explains."""
+    return Piece("", source.read_at(start, stop - start)), None, None
 
 
 def _token_columns(piece: Piece, node: Node | None) -> Iterator[tuple[bytes, np.dtype[np.void]]]:
