@@ -23,6 +23,8 @@ _NOT_HERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EP
 """What systems answer to a call that they do not have for these files."""
 _AT_ONCE = 64 << 20
 """Bytes between two reports of progress."""
+_MODE = 0o644
+"""Permissions of a file that is made from nothing."""
 _BUFFER = 1 << 20
 """Bytes that are read and written at once."""
 
@@ -103,6 +105,30 @@ def write(
         _sync(folder, first.path.parent)
         _name_all(files, places, folder)
     return tuple(p for p, old in zip(stale, before[len(files) :], strict=True) if old is not None)
+
+
+@contextmanager
+def growing(path: Path, *, force: bool) -> Iterator[int]:
+    """A descriptor to write a file by, which gets its name at the end, unless that is an exception.
+
+    Args:
+        path: its name.
+        force: whether a file that is there may be replaced.
+
+    Raises:
+        NotWritten: if it cannot have that name.
+    """
+    before = _found(path, force=force)
+    with ExitStack() as stack:
+        with _explained(path):
+            place = stack.enter_context(_unnamed(path.parent))
+        yield place.descriptor
+        with _explained(path):
+            os.fchmod(place.descriptor, _MODE)
+            os.fsync(place.descriptor)
+            if _found(path, force=True) != before:
+                raise NotWritten(f"{path} was written by another program meanwhile")
+            _name(place, path)
 
 
 def see_apart(paths: Sequence[Path], originals: Sequence[Path]) -> None:
