@@ -78,6 +78,10 @@ _PACKED_HEAD = 12
 """Bytes of a packed token list in front of the ids: marker, version, number."""
 _CELL_HEAD = 8
 """Bytes of a cell in front of its sequence ids: position, number of them."""
+_WORD = 1 << 24
+"""Larger words are no count, position or sequence that anybody writes."""
+_FLIPPED = 2
+"""Odd words, or odd bytes of a word, that still look like damage rather than like tensors."""
 _TIMES = ("created_at", "last_used", "saved_unix_ms")
 
 Words = NDArray[np.uint64]
@@ -361,8 +365,8 @@ def _ids(report: Report) -> NDArray[np.int64]:
         return np.concatenate(found)
     source, decoding = _read(report)
     for piece, node, _ in _all_pieces(source, decoding):
-        for data, dtype in _token_columns(piece, node):
-            found.append(np.frombuffer(data, dtype)["tok"].astype(np.int64))
+        words, at = _words(piece, node)
+        found.append(words[at])
     return np.concatenate(found)
 
 
@@ -424,21 +428,30 @@ def _gap(source: Source, start: int, stop: int) -> tuple[Piece, None, None]:
     return Piece("", source.read_at(start, stop - start)), None, None
 
 
-def _token_columns(piece: Piece, node: Node | None) -> Iterator[tuple[bytes, np.dtype[np.void]]]:
-    """The bytes of a table that holds token ids, and how they lie in its rows."""
-    rows = node.value if node is not None else None
-    if not isinstance(rows, Rows) or not len(rows):
-        return
-    dtype = np.dtype(list(rows.fields))
-    con = piece.con
-    if (
-        isinstance(con, Table)
-        and isinstance(con.row, Scalar)
-        and (con.row is LLAMA_TOKEN or "token" in piece.path.rpartition(".")[2])
-    ):
-        yield piece.data, np.dtype([("tok", rows.fields[0][1])])
-    elif "tok" in (dtype.names or ()) and dtype.itemsize * len(rows) == len(piece.data):
-        yield piece.data, dtype
+def _words(piece: Piece, node: Node | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The words of a table, and which of them are token ids; none if it is no table of words."""
+    rows, nothing = node.value if node is not None else None, np.zeros(0, np.int64)
+    if not isinstance(rows, Rows) or not len(rows) or len(piece.data) % 4:
+        return nothing, nothing
+    dtype, con = np.dtype(list(rows.fields)), piece.con
+    words = np.frombuffer(piece.data, _code(dtype)).astype(np.int64)
+    names = dtype.names or ()
+    if isinstance(con, Table) and isinstance(con.row, Scalar) and dtype.itemsize == 4:
+        is_list = con.row is LLAMA_TOKEN or "token" in piece.path.rpartition(".")[2]
+        return words, np.arange(len(words)) if is_list else nothing
+    if "tok" not in names:
+        return words, nothing
+    first = dtype.fields["tok"][1] // 4 if dtype.fields is not None else 0
+    if dtype.itemsize * len(rows) == len(piece.data):
+        return words, np.arange(first, len(words), dtype.itemsize // 4)
+    starts = [rows.row_span(i).start - rows.span.start for i in range(len(rows))]
+    return words, np.array(starts) // 4 + first
+
+
+def _code(dtype: np.dtype[np.void]) -> str:
+    """Of the words of a table: of unsigned ones if its first field is."""
+    unsigned = dtype.fields is not None and dtype[0].kind == "u"
+    return "<u4" if unsigned else "<i4"
 
 
 def _copy(original: _Original, scrambler: _Scrambler) -> bytes:
@@ -463,18 +476,27 @@ def _changed(
     piece: Piece, node: Node | None, block: Block | None, source: Source, scrambler: _Scrambler
 ) -> bytes:
     data, name = piece.data, piece.path.rpartition(".")[2]
-    for data, dtype in _token_columns(piece, node):
-        table = np.frombuffer(data, dtype).copy()
-        table["tok"] = scrambler.ids(table["tok"].astype(np.int64))
-        return table.tobytes()
     if isinstance(piece.con, Text):
         return scrambler.text(data)
+    words, at = _words(piece, node)
+    if len(words):
+        others = words.copy()
+        others[at] = 0
+        right = 4 * _derails(others)
+        words[at] = scrambler.ids(words[at])
+        data = words.astype("<u4").tobytes()
+        data = data[:right] + scrambler.unknown(data[right:])
     if isinstance(piece.con, Scalar | Table | Record) or (node and isinstance(node.value, Rows)):
         if name.endswith("hash") and name != "state_hash":
             return scrambler.digest(data)
         if name.startswith(("pad", "reserved")):
             return scrambler.unknown(data)
-        return bytes(len(data)) if name in _TIMES else data
+        if name in _TIMES:
+            return bytes(len(data))
+        if isinstance(piece.value, int) and name not in ("magic", "state_hash"):
+            odd = abs(piece.value) > max(_WORD, source.size) and len(set(data) - {0}) > _FLIPPED
+            return scrambler.unknown(data) if odd else data
+        return data
     if name == "tokens" and data.startswith(_PACKED):  # a list that was cut
         return data[:_PACKED_HEAD] + scrambler.unknown(data[_PACKED_HEAD:])
     kind = block.readings[0] if block is not None and block.readings else None
@@ -490,6 +512,16 @@ def _changed(
     if block.element_bytes == kind.block_bytes and block.n_cells:
         return scrambler.channels(data, block.n_cells, kind)
     return scrambler.numbers(data, block.row_bytes, kind)
+
+
+def _derails(words: NDArray[np.int64]) -> int:
+    """Up to which word cells are cells: from there on they look like numbers of tensors.
+
+    One word that is too large is damage; where many are, a wrong count led there.
+    """
+    odd = np.flatnonzero(np.abs(words) > _WORD)
+    many = len(odd) > _FLIPPED and 4 * len(odd) > np.count_nonzero(words[odd[0] :])
+    return int(odd[0]) if many else len(words)
 
 
 _SHAPES = ("index", "type", "nx", "ny", "use_mrope_pos", "n_tokens")

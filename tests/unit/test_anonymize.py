@@ -389,3 +389,41 @@ def test_seals_are_left_out_aloud(tmp_path: Path) -> None:
         "new.slot",
     ]
     assert new.stat().st_mtime_ns == 10**18
+
+
+@pytest.mark.parametrize("n_cells", [20, 40, 200])
+@pytest.mark.parametrize("name", ["ggsq1.kv--llama-2024-06", "ggsn9.kv--llama-b10229"])
+def test_tensors_that_are_read_as_structure(name: str, n_cells: int, tmp_path: Path) -> None:
+    path = SAMPLES / "intact" / f"{name}.slot"
+    data = bytearray(path.read_bytes())
+    with examined(path) as report:
+        count = report.sections[0].tables[0].span.start - 4
+        behind = report.sections[0].blocks[0].span.start + 12
+    struct.pack_into("<I", data, count, n_cells)
+    wrong = tmp_path / "wrong.slot"
+    wrong.write_bytes(data[:-7])  # no single word makes it whole
+    copy = copied(wrong, tmp_path).read_bytes()
+    twelve = {bytes(data[i : i + 12]) for i in range(behind, len(data) - 11)}
+    kept = {copy[i : i + 12] for i in range(len(copy) - 11)} & twelve
+    assert not [run for run in kept if len(set(run)) >= VARIED - 1]
+
+
+def test_cells_of_several_sequences(tmp_path: Path) -> None:
+    path = SAMPLES / "intact" / "ggsn11.kv.xyt--qwen2vl-b11549-two-sequences.slot"
+    data = bytearray(path.read_bytes())
+    with examined(path) as report:
+        table = report.sections[0].tables[0]
+        at, width = table.row_span(0), dict(table.fields)
+        assert "tok" in width
+    # one cell more of both sequences: rows are no longer of one length
+    data[at.start + 4 : at.start + 8] = struct.pack("<I", 2)
+    data[at.stop : at.stop] = struct.pack("<i", 1)
+    shared = tmp_path / "shared.slot"
+    shared.write_bytes(data)
+    copy = copied(shared, tmp_path)
+    with examined(shared) as before, examined(copy) as after:
+        old, new = (report.sections[0].tables[0].column("tok") for report in (before, after))
+        assert len(before.sections[0].tables[0].items()) == len(old) + 1
+        assert findings(after) == findings(before)
+    assert (old != new).all()
+    assert len(set(zip(old.tolist(), new.tolist(), strict=True))) == len(set(old.tolist()))
