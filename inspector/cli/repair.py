@@ -144,6 +144,7 @@ def _options(
     to: str | None,
     allow_loss: bool,
 ) -> Options:
+    from inspector.repair.actions.session import FROM, TO
     from inspector.repair.draft import Options
     from inspector.repair.lists import BY_NAME
     from inspector.repair.plan import NAMES
@@ -151,6 +152,8 @@ def _options(
     for name in (*only, *skip):
         if name not in NAMES:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
+    if {FROM, TO} <= set(only):
+        raise typer.BadParameter(f"{TO} undoes {FROM}: one of them", param_hint="--only")
     if to is not None and to not in BY_NAME:
         raise typer.BadParameter(f"{to!r} is none of {', '.join(BY_NAME)}", param_hint="--to")
     if at is not None and for_prompt is not None:

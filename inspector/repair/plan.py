@@ -13,7 +13,14 @@ from inspector.findings import Severity, worst
 from inspector.mend import Mend, Patched
 from inspector.model.geometry import MemoryExpectation
 from inspector.repair.actions.anchor import window_anchor
-from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt
+from inspector.repair.actions.checkpoints import (
+    companions,
+    convert,
+    drop,
+    mend,
+    prompt,
+    see_any,
+)
 from inspector.repair.actions.form import restamp, unpack
 from inspector.repair.actions.from_ik import from_ik
 from inspector.repair.actions.layers import drop_layers
@@ -86,6 +93,7 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("relayout", "drop-values"), restamp_ik),
     (("convert-checkpoints",), convert),
     (("synthesize-tip",), synthesize_tip),
+    (("convert-checkpoints",), see_any),
     (("window-anchor",), window_anchor),
     (("write-tokens",), write_tokens),
     (("to-session",), to_session),

@@ -7,7 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from inspector.cli.app import app
+from inspector.cli.exits import USAGE
 from inspector.repair.draft import Options
 from inspector.repair.lists import BY_NAME
 from inspector.repair.plan import NAMES, Plan, planned
@@ -122,3 +125,66 @@ def _check_companions(plan: Plan) -> None:
     if not plan.steps:
         companions = [one.suffix for one in plan.report.bundle.companions if one.suffix != ".tmp"]
         assert sorted(companions) == sorted(one.suffix for one in plan.outputs[1:])
+
+
+TIP = ROOT / "samples/intact/ggsq2.hybrid--lfm2-b10229.slot"
+LONE = ("lsckpt2", "pkcl1", "slck1", "sckp1")
+
+
+@pytest.mark.parametrize("family", LONE)
+@pytest.mark.parametrize("build", [None, "b8000", "b10229", "b11549"])
+def test_a_new_checkpoint_is_written_as_its_readers_want_it(
+    tmp_path: Path, build: str | None, family: str
+) -> None:
+    """Of a file without any: it is in the form that was asked for, and as it is the next time."""
+    options, new = Options(to=family), tmp_path / "new.bin"
+    with ExitStack() as stack:
+        server = stack.enter_context(target_of(None, build, None)) if build else None
+        with planned(TIP, server, options, new.name) as plan:
+            assert "synthesize-tip" in [step.action for step in plan.steps]
+            assert not plan.undone
+            _written(plan, new)
+            (found,) = plan.copied.checkpoints
+            assert found.record.format == BY_NAME[family].format
+        with planned(new, server, options, new.name) as again:
+            assert not again.steps
+            assert not again.undone
+
+
+def test_a_state_without_any_is_not_said_to_have_them_in_a_form(tmp_path: Path) -> None:
+    path = ROOT / "samples/intact/ggsq2.kv--twelve-tokens.slot"
+    with planned(path, None, Options(to="pkcl1"), "new.bin") as plan:
+        assert plan.undone == ("convert-checkpoints",)
+        assert plan.refused == (("convert-checkpoints", "it has no checkpoints"),)
+
+
+def test_ways_there_and_back_are_wrong_usage(tmp_path: Path) -> None:
+    path, new = ROOT / "samples/intact/ggsn9.kv--twelve-tokens.slot", tmp_path / "new.bin"
+    words = ["repair", str(path), "--only", "from-session", "--only", "to-session", "-o", str(new)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == USAGE
+    assert "to-session undoes from-session" in " ".join(result.output.split())
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("name", ["ggsn9.hybrid-iswa", "ggsn10.hybrid-idx"])
+def test_a_whole_context_gets_no_checkpoints(name: str) -> None:
+    path = ROOT / f"samples/intact/{name}--twelve-tokens.slot"
+    for options in (Options(only=("synthesize-tip",)), Options(to="pkcl1"), Options(to="slck1")):
+        with planned(path, None, options, "new.bin") as plan:
+            assert plan.undone == options.demands
+            assert not plan.steps
+            (output,) = plan.outputs
+            assert output.content.read_at(0, output.content.size) == path.read_bytes()
+
+
+def test_a_list_of_which_nothing_is_left_is_asked_for_in_vain(tmp_path: Path) -> None:
+    """The first time and the next."""
+    path, new = ROOT / "samples/damaged/ggsq2.hybrid--sidecar.foreign.slot", tmp_path / "new.bin"
+    options = Options(to="pkcl1", skip=("synthesize-tip",))
+    with planned(path, None, options, new.name) as plan:
+        assert plan.undone == ("convert-checkpoints",)
+        _written(plan, new)
+    with planned(new, None, options, new.name) as again:
+        assert again.undone == ("convert-checkpoints",)
+        assert not again.steps

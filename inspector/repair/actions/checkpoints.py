@@ -150,8 +150,6 @@ def convert(draft: Draft) -> None:
     """Writes checkpoints in the family that the server reads, beside or behind the state."""
     family, lists = draft.family, [one for one in draft.carried if one.records]
     if not draft.records:
-        if draft.options.to is not None and not draft.carried:
-            raise Refused("it has no checkpoints")
         _fit_prefix(draft)
         return
     names = {one.listing.carrier for one in lists}
@@ -191,6 +189,18 @@ def convert(draft: Draft) -> None:
     draft.steps += steps
     draft.records = kept
     _fit_prefix(draft)
+
+
+def see_any(draft: Draft) -> None:
+    """Sees that there are checkpoints, its own or a new one, where a form for them is asked for.
+
+    Raises:
+        Refused: if there are none.
+    """
+    if draft.options.to is not None and not draft.records:
+        raise Refused(
+            "none of its checkpoints is left" if draft.carried else "it has no checkpoints"
+        )
 
 
 def _fit_prefix(draft: Draft) -> None:

@@ -22,7 +22,7 @@ _STRICT = 8450
 def synthesize_tip(draft: Draft) -> None:
     """A checkpoint of the end, where the state can go back no other way."""
     swa, recurrent = draft.state.cache("swa"), draft.state.recurrent
-    ik = draft.family is not None and draft.family.format == "ik-checkpoints"
+    ik = draft.ik or (draft.family is not None and draft.family.format == "ik-checkpoints")
     if ik or (swa is None and recurrent is None):
         if draft.options.asks_for(ACTION):
             raise Refused(
@@ -32,6 +32,12 @@ def synthesize_tip(draft: Draft) -> None:
             )
         return
     if draft.records and not draft.options.asks_for(ACTION):
+        return
+    if draft.form.session:
+        if draft.options.asks_for(ACTION):
+            raise Refused(
+                "whole-context files have no place for it: from-session makes a slot file"
+            )
         return
     if draft.family is None:
         if draft.options.asks_for(ACTION):
