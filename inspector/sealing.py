@@ -14,6 +14,7 @@ from inspector.repair.apply import File, NotWritten, write
 from inspector.repair.segments import Composed, Write
 from inspector.report import examined
 from inspector.seal import SCHEMA, BadSeal, record_of, seal_in, seal_of
+from inspector.source import Unreadable
 
 if TYPE_CHECKING:
     from inspector.model.gguf import ModelFile
@@ -88,7 +89,9 @@ def _before(path: Path, *, force: bool) -> dict[str, Any]:
 
 
 def _forced(error: BadSeal) -> BadSeal:
-    return BadSeal(f"{error}: --force replaces it")
+    """The error with the way out, which there is if the record is a file."""
+    unreadable = isinstance(error.__cause__, Unreadable)
+    return error if unreadable else BadSeal(f"{error}: --force replaces it")
 
 
 def _agree(old: object, new: dict[str, Any]) -> bool:

@@ -56,12 +56,12 @@ def _codes() -> Iterable[str]:
 
 
 def _of_layouts(name: str) -> Callable[[], Iterable[str]]:
-    """What a field of the layout table holds, in its order."""
+    """What a field of the layout table holds, in its order; empty for a file without a layout."""
 
     def known() -> Iterable[str]:
         from formats.layouts import all_layouts
 
-        return dict.fromkeys(getattr(layout, name) or "" for layout in all_layouts())
+        return dict.fromkeys(("", *(getattr(layout, name) or "" for layout in all_layouts())))
 
     return known
 
@@ -154,7 +154,7 @@ def _see_known(words: str, known: list[str], term: str, *, part: bool) -> None:
     Raises:
         BadChoice: naming the words that there are, or those most like it.
     """
-    if not words or words in known or (part and any(words.lower() in one for one in known)):
+    if words in known or (part and any(words.lower() in one for one in known)):
         return
     if len(known) <= _FEW:
         of = ", ".join(known)

@@ -29,7 +29,7 @@ def items(paths: Iterable[str]) -> Iterator[Item]:
             yield from _stored(path)
         elif os.path.isdir(path):  # noqa: PTH112
             yield from _below(path, files, folders, named=True)
-        elif files[_place(path)] == path:
+        elif files.get(_place(path), path) == path:
             yield Item(path, named=True, problem="" if path else "an empty name")
 
 

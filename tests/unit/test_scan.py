@@ -383,6 +383,7 @@ def test_filters_that_cannot_be(term: str) -> None:
 @pytest.mark.parametrize(
     ("term", "named"),
     [
+        ("restore=", "accepts"),
         ("restore=foo", "accepts, refuses, aborts, unknown, none"),
         ("restore!=refuse", "refuses"),
         ("verdict~acepts", "accepts"),
