@@ -18,7 +18,7 @@ def items(paths: Iterable[str]) -> Iterator[Item]:
     Folders are listed as they are reached; links to folders are not followed. What is reached by
     several paths is given once; another name of a file, a link, is another item.
     """
-    paths = list(dict.fromkeys(paths))
+    paths = list(dict.fromkeys(map(_here, paths)))
     files: dict[_Place, str] = {}
     for path in paths:
         if "://" not in path and not os.path.isdir(path):  # noqa: PTH112 - a Path("") is one
@@ -33,6 +33,15 @@ def items(paths: Iterable[str]) -> Iterator[Item]:
             yield Item(path, named=True, problem="" if path else "an empty name")
 
 
+def _here(path: str) -> str:
+    """The path of an address that is on this machine."""
+    if "://" not in path:
+        return path
+    from inspector.remote import local_path
+
+    return local_path(path) or path
+
+
 def _place(path: str) -> _Place:
     folder, name = os.path.split(path)
     try:
@@ -43,11 +52,8 @@ def _place(path: str) -> _Place:
 
 
 def _stored(url: str) -> Iterator[Item]:
-    from inspector.remote import listed, local_path
+    from inspector.remote import listed
 
-    if (path := local_path(url)) is not None:
-        yield from items([path])
-        return
     try:
         for address, changed, around, named in listed(url):
             yield Item(address, named, around=around, mtime_ns=changed)
