@@ -47,12 +47,17 @@ class Candidate:
 
 
 def model_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files that are named, and all GGUF files below the folders that are named, sorted."""
+    """The files that are named, and all GGUF files below the folders that are named, each once."""
+    seen = set[tuple[int, int]]()
     for path in paths:
-        if path.is_dir():
-            yield from sorted(p for p in path.rglob("*") if p.suffix == SUFFIX and p.is_file())
-        else:
+        if not path.is_dir():
             yield path
+            continue
+        for file in sorted(p for p in path.rglob("*") if p.suffix == SUFFIX and p.is_file()):
+            status = file.stat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                yield file
 
 
 def candidates(file: Path, models: Iterable[Path]) -> list[Candidate]:
@@ -78,6 +83,8 @@ def _candidate(file: Path, path: Path) -> Candidate:
                 report.source, report.sections, report.tokens, target.model, writer=writer
             )
             outcome, why = found.outcome, found.evidence
+            if target.model.cut is not None:
+                why += f"; {target.model.cut}: no server starts with it"
             misfit = next((f.message for f in report.findings if _of_the_shape(f)), "")
             if misfit and outcome is Outcome.MATCHES:
                 outcome, why = Outcome.RELATED, f"{why}; but {misfit}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from inspector.cli.exits import CRASH
+from inspector.cli.exits import CRASH, INTERRUPTED
 
 
 def main() -> None:
@@ -13,12 +13,12 @@ def main() -> None:
     # numpy's threads spin while they wait, a sixth of what a command costs; no product here is
     # large enough for a second one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from inspector.cli.app import app
-
     try:
+        from inspector.cli.app import app
+
         app()
-    except (SystemExit, KeyboardInterrupt):
-        raise
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:

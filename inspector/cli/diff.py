@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import isnan
 from pathlib import Path
 
 import typer
@@ -41,6 +42,8 @@ def diff(
     from inspector.report import examined
     from inspector.source import Unreadable
 
+    if tolerance is not None and isnan(tolerance):
+        raise typer.BadParameter("nan is no error to stay within", param_hint="--tolerance")
     deep = deep or tolerance is not None
     where = a
     try:

@@ -19,13 +19,18 @@ def whose(
 ) -> None:
     """Say which of some models FILE is of, by the numbers of their first layers.
 
-    Exit code 1 says that it is of none of them, as far as that can be told.
+    Exit code 1 says that it is of none of them, as far as that can be told; 2 that there is no
+    model among them.
     """
     from inspector.source import Unreadable
     from inspector.whose import candidates, model_files
 
+    files = list(model_files(models))
+    if not files:
+        complain(f"no model files in {', '.join(map(str, models))}")
+        raise typer.Exit(USAGE)
     try:
-        found = candidates(file, model_files(models))
+        found = candidates(file, files)
     except (Unreadable, OSError) as error:
         complain(f"{file}: {unread(file, error)}")
         raise typer.Exit(USAGE) from error
@@ -39,4 +44,6 @@ def whose(
         from inspector.render.whose import page
 
         show(page(file, found))
+    if not any(candidate.architecture for candidate in found):
+        raise typer.Exit(USAGE)
     raise typer.Exit(SOUND if any(candidate.likely for candidate in found) else FINDINGS)

@@ -450,3 +450,9 @@ def test_counts_are_not_believed(tmp_path: Path) -> None:
         for at in range(0, 240, 4):
             huge = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
             compared(tmp_path, data, huge, "--deep")
+
+
+def test_no_number_is_no_tolerance() -> None:
+    file = str(SAMPLES / "intact/ggsq2.kv--twelve-tokens.slot")
+    result = CliRunner().invoke(app, ["diff", file, file, "--tolerance", "nan"])
+    assert result.exit_code == 2

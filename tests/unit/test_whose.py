@@ -69,3 +69,25 @@ def test_of_none(tmp_path: Path) -> None:
     assert f"none of {len(others)} models" in result.output
     missing = CliRunner().invoke(app, ["whose", str(tmp_path / "none.bin"), *others])
     assert missing.exit_code == 2
+
+
+def test_a_model_that_is_cut_is_said_to_be(tmp_path: Path) -> None:
+    sample, name = next(iter(WRITTEN_WITH.items()))
+    data = (MODELS / name).read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(data[: len(data) - 100])
+    (one,) = candidates(SAMPLES / f"intact/{sample}.slot", model_files([tmp_path]))
+    assert "the file is cut" in one.why
+
+
+def test_without_a_model_nothing_is_said(tmp_path: Path) -> None:
+    state = str(SAMPLES / f"intact/{next(iter(WRITTEN_WITH))}.slot")
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    for models in (tmp_path, tmp_path / "loop.gguf"):
+        assert CliRunner().invoke(app, ["whose", state, str(models)]).exit_code == 2
+
+
+def test_a_model_with_several_names_is_looked_at_once(tmp_path: Path) -> None:
+    name = next(iter(WRITTEN_WITH.values()))
+    for n in range(3):
+        (tmp_path / f"{n}.gguf").symlink_to(MODELS / name)
+    assert [path.name for path in model_files([tmp_path])] == ["0.gguf"]
