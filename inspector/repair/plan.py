@@ -13,14 +13,7 @@ from inspector.findings import Severity, worst
 from inspector.mend import Mend, Patched
 from inspector.model.geometry import MemoryExpectation
 from inspector.repair.actions.anchor import window_anchor
-from inspector.repair.actions.checkpoints import (
-    companions,
-    convert,
-    drop,
-    mend,
-    prompt,
-    see_any,
-)
+from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt, see_any
 from inspector.repair.actions.form import restamp, unpack
 from inspector.repair.actions.from_ik import from_ik
 from inspector.repair.actions.layers import drop_layers
