@@ -9,7 +9,7 @@ from rich.text import Text
 
 from inspector.bundle import RECORD
 from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
-from inspector.render.verdict import server_name
+from inspector.render.verdict import remarks, server_name
 from inspector.server.loader import Outcome
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
         yield text((", ".join(plan.needless), STRONG), " not needed")
     yield Text()
     yield from _compared(plan)
+    if plan.before is not None:
+        notes = plan.before.target.notes
+        yield from remarks(("assumed", plan.before.assumed), ("note", notes))
     yield Text()
     for path in written.removed:
         yield text(("removed", "yellow"), f": {path}")
@@ -91,6 +94,8 @@ def _compared(plan: Plan) -> Iterator[RenderableType]:
         )
     else:
         table.add_row("restore", _restore(before), _restore(after))
+        belongs = (one.identity.outcome.in_short for one in (before, after))
+        table.add_row("model", *belongs)
         for old, new in zip(before.reuse, after.reuse, strict=True):
             name = f"reused: {new.name or 'asked'}"
             table.add_row(name, *(_reused(one.found.reused) for one in (old, new)))

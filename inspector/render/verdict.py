@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -93,16 +93,21 @@ def _row(table: Table, name: str, found: Prediction) -> None:
 
 
 def _remarks(check: Check) -> Iterator[RenderableType]:
-    remarks = labelled()
     judged = check.identity.outcome.in_short in ("matches", "differs")
-    for label, lines in (
+    yield from remarks(
         ("unproven", (DOES_NOT_PROVE,) if judged else ()),
         ("assumed", check.assumed),
         ("if", check.conditions),
         ("note", (*check.target.notes, *check.identity.notes)),
-    ):
+    )
+
+
+def remarks(*groups: tuple[str, Sequence[str]]) -> Iterator[RenderableType]:
+    """Lines in small print, those of a group behind its label."""
+    table = labelled()
+    for label, lines in groups:
         for index, line in enumerate(lines):
-            remarks.add_row("" if index else label, text((line, QUIET)))
-    if remarks.row_count:
+            table.add_row("" if index else label, text((line, QUIET)))
+    if table.row_count:
         yield Text()
-        yield remarks
+        yield table

@@ -12,6 +12,7 @@ from inspector.check import Check, check_of
 from inspector.findings import Severity, worst
 from inspector.mend import Mend, Patched
 from inspector.model.geometry import MemoryExpectation
+from inspector.model.identity import Outcome as Belongs
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt, see_any
 from inspector.repair.actions.form import restamp, unpack
@@ -287,6 +288,11 @@ def _of_state(
 ) -> Plan:
     """The repair of a state, and of what belongs to it."""
     before, model = _checked(report, target), target.memory if target is not None else None
+    if before is not None and before.identity.outcome is Belongs.DIFFERS:
+        raise Refused(
+            f"it is not of {before.target.model_name}: {before.identity.evidence}; no copy of it "
+            "is right there (`slotscope whose` finds its model)"
+        )
     mended, steps = _mended(report, model)
     if mended is not report:
         if not options.allows("correct-word"):
@@ -305,9 +311,10 @@ def _of_state(
         _attempt(draft, names, action)
     if draft.state.missing:
         missing = ", ".join(draft.state.missing)
+        listed = report.tokens is not None and report.tokens.count
+        tokens = "; `slotscope tokens` prints the token list, which can be prefilled again"
         raise Refused(
-            f"{missing} is not whole, and no checkpoint holds it; `slotscope tokens` prints "
-            "the token list, which can be prefilled again"
+            f"{missing} is not whole, and no checkpoint holds it{tokens if listed else ''}"
         )
     outputs = tuple(_outputs(draft, report.source))
     pairs = [(output.suffix, output.content) for output in outputs]

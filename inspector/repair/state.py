@@ -263,9 +263,11 @@ def state_of(report: Report) -> State:
         Refused: if it is of a kind that cannot be taken apart, or not even its tokens are whole.
     """
     reading = report.identification.reading
-    if reading is None or not reading.layout.memory or report.tokens is None:
+    if reading is None:
         raise Refused("it is no state of a known layout")
     layout, memory = reading.layout, reading.layout.memory
+    if not memory or report.tokens is None:
+        raise Refused(f"it cannot be taken apart: {layout.title}")
     session = layout.format == "ggsn" and (layout.version or 0) >= _TYPED and memory != IK_MEMORY
     if report.container is not None or not (layout.format == "ggsq" or session):
         raise Refused(f"it is no slot file: {layout.title}")

@@ -789,3 +789,20 @@ def test_large_files_cost_little(tmp_path: Path) -> None:
     with planned(path, None, Options(at=150_000), "x") as plan:
         carry_out(plan, tmp_path / "again.slot")
         assert plan.report.source.bytes_read < 32 << 20
+
+
+def test_a_state_of_another_model_is_not_repaired(tmp_path: Path) -> None:
+    """Its copy would be restored, and every answer would be another than that of a cold run."""
+    state = SAMPLE.with_name("ggsq2.kv--llama-b10229-short.slot")
+    own = SAMPLE.parents[2] / "tests/oracle/models/llama-gqa.gguf"
+    data, half = own.read_bytes(), own.stat().st_size // 8 * 4
+    other = tmp_path / "other.gguf"
+    other.write_bytes(data[:half] + data[half + 4096 :] + data[half : half + 4096])
+    new = tmp_path / "new.slot"
+    for model, code in ((other, 1), (own, 0)):
+        server = f"llama-server -m {model} -c 512 -np 1 -fa on"
+        words = ["repair", str(state), "-o", str(new), "--for", server, "--build", "b11549"]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == code, result.output
+        assert new.exists() == (code == 0)
+        assert ("it is not of other.gguf" in result.output) == (code == 1)
