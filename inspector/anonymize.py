@@ -581,14 +581,15 @@ def _put_hashes_right(
     whole: list[_Original], files: dict[str, bytes], scrambler: _Scrambler
 ) -> None:
     """Write the hash of the copy where a sidecar holds that of the state, else any other."""
+    hashes = [(one.suffix, *held) for one in whole[1:] for held in _state_hashes(one.report)]
+    if not hashes:
+        return
     state = whole[0].report
     before = fnv1a(state.source.read_at(0, state.size))
     after = fnv1a(files[""]).to_bytes(8, "little")
-    for one in whole[1:]:
-        for at, held in _state_hashes(one.report):
-            new = after if held == before else scrambler.digest(held.to_bytes(8, "little"))
-            data = files[one.suffix]
-            files[one.suffix] = data[:at] + new + data[at + 8 :]
+    for suffix, at, held in hashes:
+        new = after if held == before else scrambler.digest(held.to_bytes(8, "little"))
+        files[suffix] = files[suffix][:at] + new + files[suffix][at + 8 :]
 
 
 def _state_hashes(report: Report) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from shutil import copy
 
 import pytest
+from gguf import GGUFReader
 from typer.testing import CliRunner
 
 from inspector import report
@@ -795,9 +796,9 @@ def test_a_state_of_another_model_is_not_repaired(tmp_path: Path) -> None:
     """Its copy would be restored, and every answer would be another than that of a cold run."""
     state = SAMPLE.with_name("ggsq2.kv--llama-b10229-short.slot")
     own = SAMPLE.parents[2] / "tests/oracle/models/llama-gqa.gguf"
-    data, half = own.read_bytes(), own.stat().st_size // 8 * 4
+    data, start = own.read_bytes(), GGUFReader(own).data_offset
     other = tmp_path / "other.gguf"
-    other.write_bytes(data[:half] + data[half + 4096 :] + data[half : half + 4096])
+    other.write_bytes(data[:start] + data[start + 4096 :] + data[start : start + 4096])
     new = tmp_path / "new.slot"
     for model, code in ((other, 1), (own, 0)):
         server = f"llama-server -m {model} -c 512 -np 1 -fa on"
