@@ -36,7 +36,7 @@ from inspector.repair.actions.transcode import transcode
 from inspector.repair.actions.trim import trim
 from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
-from inspector.repair.actions.words import correct_words
+from inspector.repair.actions.words import FIRST, correct_words
 from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
@@ -296,7 +296,7 @@ def _of_state(
     mended, steps = _mended(report, model)
     if mended is not report:
         if not options.allows("correct-word"):
-            raise Refused("a word of it has to be corrected before anything else")
+            raise Refused(FIRST)
         before_or_mended = _checked(mended, target)
     else:
         before_or_mended = before

@@ -188,3 +188,13 @@ def test_a_list_of_which_nothing_is_left_is_asked_for_in_vain(tmp_path: Path) ->
     with planned(new, None, options, new.name) as again:
         assert again.undone == ("convert-checkpoints",)
         assert not again.steps
+
+
+@pytest.mark.parametrize("options", [Options(skip=("correct-word",)), Options(only=("restamp",))])
+@pytest.mark.parametrize("code", ["envelope.version-unknown", "layout.one-word-away"])
+def test_no_word_is_corrected_where_that_is_not_allowed(code: str, options: Options) -> None:
+    """A copy that is said to be unchanged is unchanged."""
+    (path,) = (ROOT / "samples/damaged").glob(f"ggsq2.kv--{code}.slot")
+    stack = ExitStack()
+    with pytest.raises(Refused, match="correct-word is not allowed"), stack:
+        stack.enter_context(planned(path, None, options, "new.bin"))

@@ -10,15 +10,20 @@ from inspector.repair.compose_ik import ik_slot_file
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import is_ik
 from inspector.repair.segments import Composed, Write
-from inspector.repair.state import Refused
+from inspector.repair.state import Hopeless, Refused
 
 ACTION = "correct-word"
+FIRST = "a word of it has to be corrected before anything else, and correct-word is not allowed"
 _WORD = 4
 _MOST = 4
 
 
 def correct_words(draft: Draft) -> None:
-    """Words around the numbers, with which loaders go astray or which they refuse."""
+    """Words around the numbers, with which loaders go astray or which they refuse.
+
+    Raises:
+        Hopeless: if there are some and it is not allowed: whatever is written anew corrects them.
+    """
     reading = draft.report.identification.reading
     if draft.state.missing or reading is None:
         return
@@ -33,6 +38,8 @@ def correct_words(draft: Draft) -> None:
     if whole.size != reading.decoding.end:
         return
     found = list(_differing(draft, whole))
+    if found and not draft.options.allows(ACTION):
+        raise Hopeless(FIRST)
     if found:
         more = f"; {len(found) - _MOST:,} more" if len(found) > _MOST else ""
         draft.take(
