@@ -796,9 +796,11 @@ def test_a_state_of_another_model_is_not_repaired(tmp_path: Path) -> None:
     """Its copy would be restored, and every answer would be another than that of a cold run."""
     state = SAMPLE.with_name("ggsq2.kv--llama-b10229-short.slot")
     own = SAMPLE.parents[2] / "tests/oracle/models/llama-gqa.gguf"
-    data, start = own.read_bytes(), GGUFReader(own).data_offset
+    data, embeddings = own.read_bytes(), GGUFReader(own).tensors[0]
+    start, stop = embeddings.data_offset, embeddings.data_offset + int(embeddings.n_bytes)
+    middle = start + (stop - start) // 2  # other tokens have the rows of these
     other = tmp_path / "other.gguf"
-    other.write_bytes(data[:start] + data[start + 4096 :] + data[start : start + 4096])
+    other.write_bytes(data[:start] + data[middle:stop] + data[start:middle] + data[stop:])
     new = tmp_path / "new.slot"
     for model, code in ((other, 1), (own, 0)):
         server = f"llama-server -m {model} -c 512 -np 1 -fa on"

@@ -142,8 +142,10 @@ def grain(rows: Floats, computed: Floats, kind: GgmlType) -> GgmlType:
         kind: their type.
     """
     found, most = kind, 0.0
+    size = float(np.linalg.norm(computed))
+    usual = computed * np.float32(float(np.linalg.norm(rows)) / size if size else 0)
     for other in _COARSE:
-        cost = _changed(computed, other)
+        cost = _changed(usual, other)
         if cost > most and _changed(rows, other) < _KEPT * cost:
             found, most = other, cost
     return found
