@@ -198,3 +198,10 @@ def test_no_word_is_corrected_where_that_is_not_allowed(code: str, options: Opti
     stack = ExitStack()
     with pytest.raises(Refused, match="correct-word is not allowed"), stack:
         stack.enter_context(planned(path, None, options, "new.bin"))
+
+
+def test_an_empty_list_is_not_left_out_unsaid() -> None:
+    path = ROOT / "samples/damaged/ggsq4.hybrid--appendix.empty.slot"
+    with planned(path, None, Options(only=("drop-values",)), "new.bin") as plan:
+        assert plan.copied.size < plan.report.size
+        assert [name for name, _ in plan.refused] == ["drop-checkpoints"]

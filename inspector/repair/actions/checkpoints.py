@@ -33,7 +33,8 @@ def drop(draft: Draft) -> None:
     """Leaves out checkpoints that no server can use: cut, of another save, or deadly."""
     steps = dropped(draft.carried)
     if steps and not draft.options.allows(DROP):
-        _leave_out(draft, DROP, [one for one in draft.carried if one.reasons])
+        lists = [one for one in draft.carried if one.reasons or not one.listing.records]
+        _leave_out(draft, DROP, lists)
         return
     draft.steps += steps
 
