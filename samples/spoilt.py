@@ -212,10 +212,11 @@ def wrong_cells() -> Iterator[Sample]:
     packed = slot("kv", sections={"attn": cache(CELLS[6:] + CELLS[:6])})
     place = start + 12 * 6
     yield spoilt(layout, "cells.pos-not-ascending", about, packed, (place, place + 4))
-    about = "Positions 6 and 7 were removed before the save."
+    about = "Positions 6 and 7 were removed from the indexer before the save."
     apart = tuple(cell._replace(pos=cell.pos + 2 * (cell.pos > 5)) for cell in CELLS)
-    packed = slot("kv", sections={"attn": cache(apart)})
-    yield spoilt(layout, "cells.pos-gaps", about, packed, part(packed, f"{STREAM}.cells"))
+    packed = slot("msa", sections={"idx": section("indexer", apart, DIALECTS[""])})
+    place = part(packed, "idx.streams[0].cells")
+    yield spoilt("ggsq2.msa", "cells.pos-gaps", about, packed, place)
 
     grid = with_media((Image(2, 3, 2, pos_type=1),), 1)
     packed = slot("kv", grid, dialect="xy")

@@ -111,6 +111,16 @@ register(
         _KV,
     ),
     Code(
+        "cells.pos-not-tokens",
+        Severity.WARNING,
+        "A token has no cell at its place, and later ones have",
+        "the file loads; a prompt that goes on behind the gap is not answered as the same prompt "
+        'without memory, one that goes on inside it gets HTTP 500: "Invalid input batch."',
+        RemedyKind.NONE,
+        "only what is in front of the gap can be reused: let the server evaluate the rest again",
+        "llama.cpp b10229 and b11549, every prompt that shares a part of such a file",
+    ),
+    Code(
         "cells.ext-differs",
         Severity.NOTE,
         "The coordinates of some cells are not their position: tokens of an image",
@@ -357,7 +367,12 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             f"{value} again",
         )
     missing = int(steps[steps > 1].sum()) - int(np.count_nonzero(steps > 1))
-    if missing > len(same) and not len(negative):  # else it is where the repeated ones were
+    astray = None
+    if not len(same) and not len(negative) and not stays.any() and len(section.tables) == 1:
+        astray = _astray(subject, section, table, ordered, path)
+    if astray is not None:
+        yield astray
+    elif missing > len(same) and not len(negative):  # else it is where the repeated ones were
         code = "swa.gaps" if section.kind == "swa" else "cells.pos-gaps"
         yield Finding(
             code,
@@ -368,6 +383,34 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
             f"{len(ordered):,}",
         )
     yield from _extension(subject, table, pos, path)
+
+
+def _astray(
+    subject: Subject, section: Section, table: Rows, ordered: NDArray[np.int64], path: str
+) -> Finding | None:
+    """Servers take it that the n-th token of a text has position n.
+
+    Args:
+        ordered: positions, ascending, each once and none below 0.
+    """
+    import numpy as np
+
+    main = subject.reading.layout.format == "ggsq" and section.kind == "attention"
+    if not main or subject.tokens.packing == "none" or not len(ordered):
+        return None
+    n_tokens = min(subject.tokens.count, int(ordered[-1]))
+    missing = np.setdiff1d(np.arange(n_tokens), ordered, assume_unique=True)
+    if not len(missing):
+        return None
+    return Finding(
+        "cells.pos-not-tokens",
+        path,
+        table.span,
+        f"{len(missing):,} of {subject.tokens.count:,} tokens have no cell at their place, the "
+        f"first is token {missing[0]}; the cells stand at positions {ordered[0]} to {ordered[-1]}",
+        f"a cell at position {missing[0]}",
+        "none",
+    )
 
 
 def _unerasable(table: Rows, path: str, cells: NDArray[np.int64]) -> Finding:

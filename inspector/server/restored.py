@@ -41,6 +41,8 @@ def restored(report: Report, target: Target) -> Slot | str:
     Returns:
         The slot; or why nothing can be said of it, in words.
     """
+    import numpy as np
+
     reading = report.identification.reading
     if reading is None or reading.layout.format != "ggsq" or report.tokens is None:
         return "it is no slot file"
@@ -63,6 +65,9 @@ def restored(report: Report, target: Target) -> Slot | str:
     base = parts.get("attention")
     if base is not None and memory not in (Memory.RECURRENT, Memory.COMPRESSED):
         slot = replace(slot, lowest=_or_nowhere(base.pos_min), highest=_or_nowhere(base.pos_max))
+        held = np.unique(base.pos)
+        if len(held) <= slot.highest and slot.lowest >= 0 and not slot.mrope:
+            slot = replace(slot, scattered=held)
     if target.build.server == IK:
         return _in_ik(slot, report, target)
     if report.tokens.packing == "packed" and not target.build.has("packed-tokens"):

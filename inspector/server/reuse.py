@@ -365,6 +365,11 @@ def _flaws(now: Slot, start: int) -> Iterator[str]:
             )
     elif now.pos_max == NOWHERE:
         yield "no cell holds the shared tokens: the answer knows nothing of them"
+    if (held := now.scattered) is not None and (missing := held[-1] + 1 - len(held)):
+        yield (
+            f"{missing:,} positions up to {held[-1]} have no cell: the answer is not that of the "
+            "prompt"
+        )
     if now.memory.at_tip and now.tip not in (NOWHERE, start - 1):
         yield f"the state of position {now.tip} goes on at {start}: the answer is wrong"
 

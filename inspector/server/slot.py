@@ -217,6 +217,8 @@ class Slot:
         unsure: why its checkpoints are not known, in words; empty if they are.
         parked: what the host prompt cache holds of it from before the last request.
         assumed: what was guessed to get there, in words.
+        scattered: positions that a file put into the attention cache, ascending, if one below
+            the highest is missing; None if none is.
     """
 
     memory: Memory
@@ -235,6 +237,7 @@ class Slot:
     unsure: str = ""
     parked: Slot | None = None
     assumed: tuple[str, ...] = ()
+    scattered: NDArray[np.int64] | None = None
 
     @property
     def sharable(self) -> int:
@@ -291,11 +294,16 @@ class Slot:
             cells = cells.copy()
             cells.remove(pos)
         kept = self.lowest < pos and self.lowest != NOWHERE
+        highest, scattered = min(self.highest, pos - 1), self.scattered if kept else None
+        if scattered is not None and scattered[-1] >= pos:
+            scattered = scattered[: scattered.searchsorted(pos)]
+            highest = int(scattered[-1])
         return replace(
             self,
             n_tokens=n_tokens,
             lowest=self.lowest if kept else NOWHERE,
-            highest=min(self.highest, pos - 1) if kept else NOWHERE,
+            highest=highest if kept else NOWHERE,
+            scattered=scattered,
             cells=cells,
             tip=self.tip if self.tip < pos else NOWHERE,
             media=tuple(m for m in self.media if m.start + m.n_tokens <= n_tokens),

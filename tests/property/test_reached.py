@@ -52,6 +52,7 @@ SUBJECTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "first": ("ggsq1.kv", {}),
     "full": ("ggsn9.kv", {}),
     "mla": ("ggsq2.mla", {}),
+    "dsa": ("ggsq2.dsa", {}),
     "gguf3": ("gguf3", {}),
 }
 """Name -> layout and options of a generated file."""

@@ -199,7 +199,7 @@ def test_checkpoints_that_are_of_no_use_say_why() -> None:
         (LONG, GEMMA + " --swa-full", "b10229"),
         (INTACT / "ggsq4.iswa--gemma3-b11549-checkpoints.slot", GEMMA, None),
         (SIDECAR, None, "turboquant@b9079"),
-        (INTACT / "ggsq2.kv--llama-b10229-holes.slot", None, "b10229"),
+        (DAMAGED / "ggsq2.kv--cells.pos-not-tokens.slot", None, "b10229"),
         (INTACT / "ggsq4.hybrid--lfm2-b11549-checkpoints.slot", None, None),
     ],
 )

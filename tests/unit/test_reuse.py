@@ -689,3 +689,19 @@ def test_conditions() -> None:
     assert any("--cache-reuse 256" in line for line in conditions(unified(), shifting))
     compressed = Slot(Memory.COMPRESSED, N, tip=N - 1)
     assert any("not measured" in line for line in conditions(compressed, target()))
+
+
+def test_a_gap_in_memory() -> None:
+    """Positions 20 to 29 were removed, and 90 tokens are listed."""
+    held = np.array([*range(20), *range(30, N)])
+    slot = replace(unified(90), highest=N - 1, scattered=held)
+    before, inside, behind = (predict(slot, target(), Request(n, n + 4)) for n in (20, 25, 31))
+    assert (before.outcome, before.reused, before.notes) == (Outcome.REUSES, 20, ())
+    assert inside.outcome is Outcome.HTTP_ERROR
+    assert "position 25 does not follow 19" in inside.why
+    assert (behind.outcome, behind.reused) == (Outcome.REUSES, 31)
+    assert behind.notes == (
+        "10 positions up to 30 have no cell: the answer is not that of the prompt",
+    )
+    again = follow_up(slot, target(), Request(40, 44), Request(25, 30))
+    assert again.outcome is Outcome.HTTP_ERROR
