@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from inspector.cli.output import complain, document
 from inspector.cli.usage import Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from formats.layout import Layout
     from inspector.fuzzing.generator import Generated
@@ -48,7 +49,10 @@ def generate(
     ),
     seed: int = typer.Option(0, metavar="S", help="The same seed gives the same files."),
     count: int | None = typer.Option(
-        None, min=1, metavar="N", help="At most so many files; all combinations by default."
+        None,
+        min=1,
+        metavar="N",
+        help="At most so many files; all combinations by default, some 5,600 files.",
     ),
     max_bytes: int | None = typer.Option(
         None, "--max-bytes", min=1, metavar="B", help="Leave larger files out."
@@ -71,7 +75,8 @@ def generate(
     shapes of no real model, so a server refuses them: --for makes those that one takes, without
     sidecars.
     """
-    from inspector.fuzzing.generator import corpus
+    from inspector.cli.bar import Bar
+    from inspector.fuzzing.generator import corpus, n_files
     from inspector.fuzzing.manifest import GENERATE_SCHEMA, entry_of
     from inspector.render.page import counted
 
@@ -82,18 +87,29 @@ def generate(
         complain("the server of --for says which layout")
         raise typer.Exit(USAGE)
     layouts = _layouts(layout)
-    made = corpus(layouts, seed) if for_ is None else iter(_fitting(for_, build, seed))
+    watched, total = sys.stderr is not None and sys.stderr.isatty(), count
+    made: Iterable[Generated]
+    if for_ is not None:
+        made = _fitting(for_, build, seed)
+    else:
+        made = corpus(layouts, seed)
+        if watched and count is None:
+            total = n_files(layouts, seed)
     ready(out, force=force)
     entries: list[dict[str, Any]] = []
-    for one in made:
+    bar = Bar(total)
+    for done, one in enumerate(made):
         if count is not None and len(entries) == count:
             break
+        if watched:
+            bar.at(done if count is None else len(entries))
         if max_bytes is not None and len(one.data) > max_bytes:
             continue
         put(out / one.name, one.data)
         for suffix, data in one.companions.items():
             put(out / (one.name + suffix), data)
         entries.append(entry_of(one))
+    bar.clear()
     manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
     covered = {entry["layout"] for entry in entries}
     left = () if for_ is not None else layouts

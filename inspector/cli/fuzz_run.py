@@ -35,13 +35,21 @@ _SERVER = typer.Option(
     "folder for slots of its own.",
 )
 _TIMEOUT = typer.Option(
-    10.0, min=0.05, max=86400.0, metavar="SECONDS", help="What a file may take."
+    10.0,
+    min=0.05,
+    max=86400.0,
+    metavar="SECONDS",
+    help="What a file may take on the clock.",
 )
 _CPU_TIME = typer.Option(
     10, "--cpu-time", min=1, max=86400, metavar="SECONDS", help="Of processors; not for servers."
 )
 _MEMORY = typer.Option(
-    6144, min=16, max=1 << 24, metavar="MIB", help="Address space that the loader may take."
+    6144,
+    min=0,
+    max=1 << 24,
+    metavar="MIB",
+    help="Address space that a loader may take; 0 for no limit, as AddressSanitizer (ASan) needs.",
 )
 _REFUSES = typer.Option(
     [],
@@ -89,11 +97,17 @@ def run(
     answers a prompt that it answered before the first file: "spoilt" says that it does so
     otherwise now. Of mutants it is also said which were taken though they are to be refused.
 
-    What was done is kept in a journal: the same command goes on where it was stopped. Exit code 1
-    says that a file crashed the loader, held it up, spoilt it, or was judged otherwise by us.
+    A report of a sanitizer is a crash, whatever the exit code. What takes too long, and did not use
+    processors all the while, is loaded once more at the end, alone and for three times as long,
+    before it is called a hang.
+
+    What was done is kept in a journal: the same command goes on where it was stopped. With a
+    changed program or other limits all is done anew. Exit code 1 says that a file crashed the
+    loader, held it up, spoilt it, or was judged otherwise by us.
     """
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.run import JOURNAL, Campaign, OtherRun
+    from inspector.render.page import counted
     from inspector.server.target import BadTarget
     from inspector.source import Unreadable
 
@@ -104,12 +118,21 @@ def run(
             predict = stack.enter_context(_predicted(compare, for_, build, model))
             loader, name = _loader(command, server, limits, refuses)
             stack.callback(loader.close)
-            campaign = Campaign(folder, loader, name, state or folder / JOURNAL, predict)
+            journal = state or folder / JOURNAL
+            campaign = Campaign(folder, loader, name, journal, predict)
+            if n := campaign.n_outdated:
+                complain(
+                    f"{journal}: {counted(n, 'result')} not used: the program has changed since, "
+                    "or the limits are others"
+                )
             stopped = _watched(campaign, jobs)
             found = campaign.report()
             if junit is not None:
                 _write_junit(junit, found)
             _show(found, as_json=json)
+            if found.known:
+                taken = counted(found.known, "result")
+                complain(f"{taken} taken from {journal}; delete it to run again")
             code = FINDINGS if found.unexpected else SOUND
             if stopped:
                 complain("stopped; the same command goes on from here")
@@ -227,7 +250,8 @@ def minimize(
 ) -> None:
     """Make FILE as small as can be while the loader fails on it in the same way.
 
-    Writes the small file, and beside it a script, NEW.py, that writes it again field by field.
+    Writes the small file, and beside it a script, NEW.py, that writes it again field by field. A
+    refusal is no failure; where it is one, --refuses says which exit codes are refusals.
     """
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.minimize import Minimizer, NoFailure

@@ -196,12 +196,11 @@ def corpus(layouts: Sequence[Layout], seed: int = 0) -> Iterator[Generated]:
     for own, queue in queues:
         yield generated(next(queue), _name(own, 0))
     ids = [layout.id for layout in layouts]
-    for family, suffix, state in BESIDE:
-        if family in ids or state in ids:
-            layout = by_id(state)
-            assert layout is not None
-            case = Case(layout, zlib.crc32(f"{seed}/{family}".encode()), _BESIDE_OPTIONS)
-            yield with_sidecar(case, family, suffix, f"{state}--with-{family}.slot")
+    for family, suffix, state in _beside(ids):
+        layout = by_id(state)
+        assert layout is not None
+        case = Case(layout, zlib.crc32(f"{seed}/{family}".encode()), _BESIDE_OPTIONS)
+        yield with_sidecar(case, family, suffix, f"{state}--with-{family}.slot")
     index = 0
     while queues:
         index += 1
@@ -211,6 +210,16 @@ def corpus(layouts: Sequence[Layout], seed: int = 0) -> Iterator[Generated]:
                 yield generated(another, _name(own, index))
                 left.append((own, queue))
         queues = left
+
+
+def n_files(layouts: Sequence[Layout], seed: int = 0) -> int:
+    """How many files `corpus` makes."""
+    beside = _beside([layout.id for layout in layouts])
+    return sum(1 for layout in layouts for _ in cases(layout, seed)) + len(beside)
+
+
+def _beside(ids: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [one for one in BESIDE if one[0] in ids or one[2] in ids]
 
 
 _BESIDE_OPTIONS: dict[str, object] = {"suffix": "recurrent"}

@@ -19,15 +19,21 @@ _MACHINERY = re.compile(
 
 _FATAL = re.compile(
     r"assert\w*\b.*(?:fail|false)|GGML_ASSERT|terminate called|what\(\):|panicked at|fatal|"
-    r"ERROR: \w*Sanitizer|runtime error:|abort|stack smashing|double free|corrupt|"
+    r"abort|stack smashing|double free|corrupt|"
     r"^\S+\.(?:c|cc|cpp|cxx|cu|h|hpp|m|mm):\d+: ",
     re.IGNORECASE,
 )
 _CRASH = re.compile(
-    r"ERROR: \w*Sanitizer|: runtime error: |libFuzzer: deadly|panicked at |^panic: |"
+    r"libFuzzer: deadly|panicked at |^panic: |"
     r"Fatal Python error|GGML_ASSERT\(.*\) failed|terminate called after",
     re.MULTILINE,
 )
+_SANITIZER = re.compile(
+    r"^.*(?:ERROR: .*Sanitizer|WARNING: (?:Memory|Thread)Sanitizer: |: runtime error: ).*$",
+    re.MULTILINE,
+)
+_TOO_MUCH = re.compile(r"Sanitizer: (?:.*out of memory|requested allocation size)")
+"""A sanitizer that was asked for more memory than there is, or than it gives."""
 _MEMORY = re.compile(
     r"bad_alloc|out of memory|Cannot allocate memory|MemoryError|memory allocation of \d+ bytes|"
     r"allocation-size-too-big|failed to allocate|bad_array_new_length",
@@ -41,13 +47,24 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def out_of_memory(log: str) -> bool:
-    """Whether a log says that memory ran out."""
+    """Whether a log says that memory ran out; where a sanitizer speaks, only its word counts."""
+    if says := sanitizer(log):
+        return bool(_TOO_MUCH.search(says))
     return bool(_MEMORY.search(log))
 
 
 def crashed(log: str) -> bool:
-    """Whether a log says that the program is broken, whatever its exit code."""
+    """Whether a log says that the program is broken, of one that did not exit with 0."""
     return bool(_CRASH.search(log))
+
+
+def sanitizer(log: str) -> str:
+    """The line with which a sanitizer begins its report; empty if there is none.
+
+    A program that goes on after it, as with UBSan or `halt_on_error=0`, may still exit with 0.
+    """
+    found = _SANITIZER.search(log)
+    return found[0] if found else ""
 
 
 def gist_of(log: str, names: tuple[str, ...] = ()) -> str:
@@ -68,6 +85,7 @@ def gist_of(log: str, names: tuple[str, ...] = ()) -> str:
         says = lines[lines.index(says) + 1]
     if _TRACEBACK in log:
         says = lines[-1]
+    says = sanitizer(log) or says
     return f"{_plain(says, names)}{stack}"[:_LONGEST]
 
 
@@ -82,7 +100,7 @@ def _stack(log: str) -> str:
 
 def _plain(line: str, names: tuple[str, ...]) -> str:
     for name in sorted(names, key=len, reverse=True):
-        line = line.replace(name, "{}")
+        line = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "{}", line)
     line = _FOLDERS.sub("", line)
     line = _NUMBER.sub("#", _HEX.sub("#", line))
     return " ".join(line.split())

@@ -15,7 +15,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Protocol
 
-from inspector.fuzzing.gist import LOG_BYTES, crashed, gist_of, out_of_memory
+from xxhash import xxh3_64
+
+from inspector.fuzzing.gist import LOG_BYTES, crashed, gist_of, out_of_memory, sanitizer
 
 PLACE = "{}"
 """Stands for the file in a command."""
@@ -48,7 +50,7 @@ class Limits:
     Attributes:
         seconds: on the clock.
         cpu_seconds: of processors, where it is a process of its own.
-        memory_bytes: of address space.
+        memory_bytes: of address space; 0 for no limit.
     """
 
     seconds: float = 10.0
@@ -66,6 +68,7 @@ class Observed:
         gist: what tells this failure from others; empty where the loader said nothing.
         seconds: how long it took.
         log: the end of what it printed.
+        cpu_seconds: what a process that was stopped used of processors; None if that is unknown.
     """
 
     outcome: Outcome
@@ -73,6 +76,7 @@ class Observed:
     gist: str
     seconds: float
     log: str = ""
+    cpu_seconds: float | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -87,12 +91,20 @@ class NoLoader(Exception):
 
 
 class Loader(Protocol):
-    """A loader that is given files, from several threads if `parallel`."""
+    """A loader that is given files, from several threads if `parallel`.
+
+    Attributes:
+        parallel: whether it may be given several at a time.
+        limits: for each file.
+        version: equal for equal programs and limits; another one makes old results worthless.
+    """
 
     parallel: bool
+    limits: Limits
+    version: str
 
-    def load(self, path: Path) -> Observed:
-        """Give it a file."""
+    def load(self, path: Path, patience: float = 1.0) -> Observed:
+        """Give it a file, and `patience` times the seconds of its limits."""
         ...
 
     def close(self) -> None:
@@ -124,10 +136,12 @@ class CommandLoader:
         if shutil.which(command[0]) is None:
             raise NoLoader(f"there is no program {command[0]}")
         self.command, self.limits, self.refuses = tuple(command), limits, refuses
+        self.version = version_of(command, limits, sorted(refuses or ()))
         self._running: set[int] = set()
 
-    def load(self, path: Path) -> Observed:
-        """Give it a file."""
+    def load(self, path: Path, patience: float = 1.0) -> Observed:
+        """Give it a file, and `patience` times the seconds of its limits."""
+        seconds = patience * self.limits.seconds
         words = [word.replace(PLACE, str(path)) for word in self.command]
         start = time.monotonic()
         process = subprocess.Popen(
@@ -141,20 +155,23 @@ class CommandLoader:
         self._running.add(process.pid)
         try:
             assert process.stdout is not None
-            log, hung = _followed(process, process.stdout, start + self.limits.seconds)
+            log, hung = _followed(process, process.stdout, start + seconds)
         finally:
-            end(process)
+            cpu_seconds = end(process)
             self._running.discard(process.pid)
             if process.stdout is not None:
                 process.stdout.close()
-        outcome, detail = self._outcome(process.returncode, log, hung=hung)
+        if hung and cpu_seconds is not None:
+            outcome, detail = Outcome.HANG, f"over {seconds:g} s, {cpu_seconds:.1f} s of processors"
+        else:
+            outcome, detail = ended(process.returncode, log, self.refuses)
+            cpu_seconds = None
+            if outcome is Outcome.HANG:
+                cpu_seconds = self.limits.cpu_seconds
+                detail += f", {cpu_seconds} s of processors"
         gist = "" if outcome is Outcome.OK else gist_of(log, (str(path), path.name))
-        return Observed(outcome, detail, gist, time.monotonic() - start, log[-LOG_BYTES:])
-
-    def _outcome(self, code: int, log: str, *, hung: bool) -> tuple[Outcome, str]:
-        if hung:
-            return Outcome.HANG, f"over {self.limits.seconds:g} s"
-        return ended(code, log, self.refuses)
+        took = time.monotonic() - start
+        return Observed(outcome, detail, gist, took, log[-LOG_BYTES:], cpu_seconds)
 
     def close(self) -> None:
         """Stop whatever still runs."""
@@ -168,10 +185,28 @@ def limited(words: Sequence[str], limits: Limits, *, cpu: bool) -> list[str]:
 
     A shell does that: what Python runs between fork and exec is not safe with threads.
     """
-    say = f"ulimit -c 0; ulimit -v {limits.memory_bytes >> 10}; "
+    say = "ulimit -c 0; "
+    if limits.memory_bytes:
+        say += f"ulimit -v {limits.memory_bytes >> 10}; "
     if cpu:
         say += f"ulimit -t {limits.cpu_seconds + 1}; ulimit -S -t {limits.cpu_seconds}; "
     return ["/bin/sh", "-c", f'{say}exec "$@"', "sh", *words]
+
+
+def version_of(words: Sequence[str], limits: Limits, refuses: Sequence[int] = ()) -> str:
+    """Of a command: its words, size and time of each file among them, and how it is run.
+
+    The libraries beside the program count too: builds of llama.cpp have most of their code there.
+    """
+    program = Path(shutil.which(words[0]) or words[0])
+    places = [program, *map(Path, words[1:]), *sorted(program.resolve().parent.glob("*.so*"))]
+    found: list[object] = [tuple(words), limits, tuple(refuses)]
+    for path in places:
+        with suppress(OSError, ValueError):
+            if path.is_file():
+                stat = path.stat()
+                found.append((str(path), stat.st_size, stat.st_mtime_ns))
+    return xxh3_64(repr(found).encode()).hexdigest()
 
 
 def environment() -> dict[str, str]:
@@ -195,21 +230,30 @@ def ended(code: int, log: str, refuses: frozenset[int] | None = None) -> tuple[O
         if number == signal.SIGKILL or out_of_memory(log):
             return Outcome.MEMORY, name
         return Outcome.CRASH, name
-    if code == 0:
-        return Outcome.OK, ""
     detail = f"exit code {code}"
+    if code == 0 and not sanitizer(log):
+        return Outcome.OK, ""
     if out_of_memory(log):
         return Outcome.MEMORY, detail
-    if crashed(log) or (refuses is not None and code not in refuses):
+    if sanitizer(log) or crashed(log) or (refuses is not None and code not in refuses):
         return Outcome.CRASH, detail
     return Outcome.REFUSED, detail
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and all that it started."""
+def end(process: subprocess.Popen[bytes]) -> float | None:
+    """Stop a process and all that it started.
+
+    Returns:
+        Seconds of processors that it used; None if it had ended already.
+    """
+    over = process.poll() is not None
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    if over:
+        return None
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime
 
 
 def _followed(

@@ -36,7 +36,7 @@ _WHY = "minimize"
 
 
 class NoFailure(Exception):
-    """The loader takes the file, or fails another way each time: there is nothing to keep."""
+    """The loader takes or refuses the file, or fails another way each time."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,12 @@ class Minimizer:
             self._failure = self._observed(self.data)
             if self._failure.outcome is Outcome.OK:
                 raise NoFailure("the loader takes this file")
+            if self._failure.outcome is Outcome.REFUSED:
+                raise NoFailure(
+                    f"the loader only refuses this file ({self._failure.detail}): nothing to make "
+                    "small. Of a program, --refuses says which exit codes are refusals; all others "
+                    "are failures then"
+                )
             if self._observed(self.data).key != self._failure.key:
                 raise NoFailure("the loader does not fail the same way twice")
             self._layout = self._read_as()

@@ -32,6 +32,10 @@ SCHEMA = "slotscope.fuzz-run/1"
 MANIFEST = "manifest.json"
 """What `fuzz generate` and `fuzz mutate` leave beside their files."""
 _CHUNK = 1 << 20
+_PATIENCE = 3.0
+"""How many times its seconds a file is given, alone, before it is called a hang."""
+_AT_WORK = 0.8
+"""Part of its time that a loader used of processors if the machine is not what held it up."""
 _LOG_CHARACTERS = 4000
 """Of a log that a journal keeps."""
 
@@ -100,13 +104,17 @@ class Run:
         command: of the loader.
         results: by file name.
         total: files of the folder, those that were not reached included.
-        forbidden: file -> its mutation, of those that a correct loader refuses.
+        mutations: file -> its mutation, where a manifest tells.
+        forbidden: files that a correct loader refuses.
+        known: how many results are the journal's, of earlier runs.
     """
 
     command: str
     results: tuple[Result, ...]
     total: int
-    forbidden: Mapping[str, str] = field(default_factory=dict)
+    mutations: Mapping[str, str] = field(default_factory=dict)
+    forbidden: frozenset[str] = frozenset()
+    known: int = 0
 
     @property
     def counts(self) -> dict[Outcome, int]:
@@ -120,12 +128,36 @@ class Run:
         return tuple(result for result in self.results if result.disagrees)
 
     @property
+    def disagreeing(self) -> dict[tuple[Predicted, Outcome], dict[str, tuple[Result, ...]]]:
+        """What we say and what it does -> mutation -> results with it, the most frequent first.
+
+        Where no mutation is known, it is the finding of ours, or what the loader says.
+        """
+        found: dict[tuple[Predicted, Outcome], dict[str, list[Result]]] = {}
+        for result in self.disagreements:
+            assert result.ours is not None  # it disagrees
+            observed = result.observed
+            says = result.why or observed.gist or observed.detail
+            kinds = found.setdefault((result.ours, observed.outcome), {})
+            kinds.setdefault(self.mutations.get(result.file, says), []).append(result)
+        return {
+            both: {kind: tuple(kinds[kind]) for kind in sorted(kinds, key=lambda k: -len(kinds[k]))}
+            for both, kinds in found.items()
+        }
+
+    @property
+    def alike(self) -> bool:
+        """Whether no file was taken, and all failed in one way: the loader itself may be wrong."""
+        keys = {result.observed.key for result in self.results}
+        return len(self.results) > 1 and len(keys) == 1 and not self.counts[Outcome.OK]
+
+    @property
     def taken(self) -> dict[str, tuple[str, ...]]:
         """Mutation -> files with it that were taken though they are to be refused."""
         found: dict[str, list[str]] = {}
         for result in self.results:
             if result.observed.outcome is Outcome.OK and result.file in self.forbidden:
-                found.setdefault(self.forbidden[result.file], []).append(result.file)
+                found.setdefault(self.mutations[result.file], []).append(result.file)
         return {mutation: tuple(files) for mutation, files in sorted(found.items())}
 
     @property
@@ -170,12 +202,16 @@ class Campaign:
         self.folder, self.loader, self.command = folder, loader, command
         self.journal, self.ours = journal, ours
         self.files = _files(folder, journal)
-        self._known = _read(journal, command)
+        self._known, self.n_outdated = _read(journal, command, loader.version)
+        self._n_known = 0
         self._writing = threading.Lock()
         self.results: dict[str, Result] = {}
 
     def run(self, jobs: int = 1) -> Iterator[Result]:
         """Load all files that the journal does not know; yields every result as it is there.
+
+        What does not end, and was not at work all the time, may have had to wait for others: it is
+        loaded once more at the end, alone and with more time.
 
         Args:
             jobs: loaders at a time, where they are processes of their own.
@@ -183,20 +219,28 @@ class Campaign:
         jobs = jobs if self.loader.parallel else 1
         with self._journal() as journal, ThreadPoolExecutor(jobs) as pool:
             waiting = iter(self.files)
-            running: set[Future[Result]] = set()
+            running: dict[Future[Result | None], Path] = {}
+            again: list[Path] = []
             try:
                 while True:
                     for path in waiting:
-                        running.add(pool.submit(self._one, path, journal))
+                        running[pool.submit(self._one, path, journal)] = path
                         if len(running) >= jobs:
                             break
                     if not running:
-                        return
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        result = future.result()
+                        break
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        path, result = running.pop(future), future.result()
+                        if result is None:
+                            again.append(path)
+                            continue
                         self.results[result.file] = result
                         yield result
+                for path in again:
+                    result = self._one(path, journal, _PATIENCE)
+                    assert result is not None  # asked with patience
+                    self.results[result.file] = result
+                    yield result
             finally:
                 for future in running:
                     future.cancel()
@@ -206,7 +250,9 @@ class Campaign:
     def report(self) -> Run:
         """What is there so far."""
         results = tuple(self.results[name] for name in sorted(self.results))
-        return Run(self.command, results, len(self.files), _forbidden(self.folder / MANIFEST))
+        mutations, forbidden = _manifest(self.folder / MANIFEST)
+        n_files = len(self.files)
+        return Run(self.command, results, n_files, mutations, forbidden, self._n_known)
 
     def _journal(self) -> IO[str]:
         fresh = not self.journal.exists() or not self.journal.stat().st_size
@@ -216,20 +262,32 @@ class Campaign:
             journal.flush()
         return journal
 
-    def _one(self, path: Path, journal: IO[str]) -> Result:
+    def _one(self, path: Path, journal: IO[str], patience: float = 1.0) -> Result | None:
+        """The result of a file; None if it is to be loaded once more with patience."""
         name, digest = path.relative_to(self.folder).as_posix(), _digest(path)
         known = self._known.get((name, digest))
         if known is not None:
             result = known
-        else:
-            result = Result(name, digest, self.loader.load(path))
             with self._writing:
-                journal.write(json.dumps(_entry(result)) + "\n")
+                self._n_known += 1
+        else:
+            observed = self.loader.load(path, patience)
+            if patience == 1.0 and self._waited(observed):
+                return None
+            result = Result(name, digest, observed)
+            with self._writing:
+                journal.write(json.dumps(_entry(result, self.loader.version)) + "\n")
                 journal.flush()
         if self.ours is None:
             return result
         verdict, why = self.ours(path)
         return replace(result, ours=verdict, why=why)
+
+    def _waited(self, observed: Observed) -> bool:
+        """Whether a loader did not end, and it may be that it only had to wait."""
+        limits = self.loader.limits
+        enough = _AT_WORK * min(limits.seconds, limits.cpu_seconds)
+        return observed.outcome is Outcome.HANG and (observed.cpu_seconds or 0) < enough
 
 
 def by_inspection(path: Path) -> tuple[Predicted, str]:
@@ -271,15 +329,16 @@ def _files(folder: Path, journal: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _forbidden(manifest: Path) -> dict[str, str]:
-    """What `fuzz mutate` says of its files: those to be refused, and their mutations."""
+def _manifest(path: Path) -> tuple[dict[str, str], frozenset[str]]:
+    """What `fuzz mutate` says of its files: their mutations, and those to be refused."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {
-            str(one["file"]): str(one["mutator"])
-            for one in json.loads(manifest.read_bytes())["files"]
-            if one.get("expected", {}).get("loader") == "refuse"
-        }
-    return {}
+        mutants = [one for one in json.loads(path.read_bytes())["files"] if "mutator" in one]
+        refused = [one for one in mutants if one.get("expected", {}).get("loader") == "refuse"]
+        return (
+            {str(one["file"]): str(one["mutator"]) for one in mutants},
+            frozenset(str(one["file"]) for one in refused),
+        )
+    return {}, frozenset()
 
 
 def _digest(path: Path) -> str:
@@ -293,23 +352,27 @@ def _digest(path: Path) -> str:
     return state.hexdigest()
 
 
-def _entry(result: Result) -> dict[str, object]:
+def _entry(result: Result, version: str) -> dict[str, object]:
     observed = asdict(result.observed)
     observed["log"] = result.observed.log[-_LOG_CHARACTERS:]
-    return {"file": result.file, "digest": result.digest, **observed}
+    return {"file": result.file, "digest": result.digest, "version": version, **observed}
 
 
-def _read(journal: Path, command: str) -> dict[tuple[str, str], Result]:
+def _read(journal: Path, command: str, version: str) -> tuple[dict[tuple[str, str], Result], int]:
     """The results that a journal holds; a line that was cut is done again.
+
+    Returns:
+        Those of this version of the loader, and the number of files with none but of others.
 
     Raises:
         OtherRun: if it is of another loader.
     """
     found: dict[tuple[str, str], Result] = {}
+    outdated: set[tuple[str, str]] = set()
     try:
         lines = journal.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
-        return found
+        return found, 0
     except OSError as error:
         raise OtherRun(f"{journal}: {error.strerror}") from error
     head: object = None
@@ -322,7 +385,10 @@ def _read(journal: Path, command: str) -> dict[tuple[str, str], Result]:
         elif isinstance(entry, dict):
             with suppress(KeyError, ValueError, TypeError):
                 result = _result(entry)
-                found[result.file, result.digest] = result
+                if entry.get("version") == version:
+                    found[result.file, result.digest] = result
+                else:
+                    outdated.add((result.file, result.digest))
     if lines and (not isinstance(head, dict) or head.get("schema") != SCHEMA):
         raise OtherRun(f"{journal} is no journal of fuzz run")
     if isinstance(head, dict) and head.get("command") != command:
@@ -332,7 +398,7 @@ def _read(journal: Path, command: str) -> dict[tuple[str, str], Result]:
     if lines and not lines[-1].endswith("\n"):
         with journal.open("a", encoding="utf-8") as file:
             file.write("\n")
-    return found
+    return found, len(outdated - found.keys())
 
 
 def _result(entry: dict[str, object]) -> Result:
@@ -342,5 +408,6 @@ def _result(entry: dict[str, object]) -> Result:
         str(entry["gist"]),
         float(str(entry["seconds"])),
         str(entry["log"]),
+        None if (used := entry.get("cpu_seconds")) is None else float(str(used)),
     )
     return Result(str(entry["file"]), str(entry["digest"]), observed)

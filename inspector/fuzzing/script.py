@@ -31,6 +31,8 @@ data = b"".join(
 '''
 _TAIL = """    ]
 )
+if len(sys.argv) != 2:
+    sys.exit(f"usage: python {sys.argv[0]} FILE")
 with open(sys.argv[1], "wb") as file:
     file.write(data)
 """

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.bundle import SUFFIXES
-from inspector.fuzzing.gist import LOG_BYTES, gist_of
+from inspector.fuzzing.gist import LOG_BYTES, gist_of, sanitizer
 from inspector.fuzzing.loader import (
     Limits,
     Loader,
@@ -29,6 +29,7 @@ from inspector.fuzzing.loader import (
     ended,
     environment,
     limited,
+    version_of,
 )
 from inspector.report import examined
 
@@ -95,7 +96,7 @@ class ServerLoader(Loader):
             raise NoLoader(f"not a command: {error}") from error
         if not words or shutil.which(words[0]) is None:
             raise NoLoader(f"there is no program {words[0] if words else ''}")
-        self.limits = limits
+        self.limits, self.version = limits, version_of(words, limits)
         self._room = tempfile.TemporaryDirectory(prefix="slotscope-fuzz-")
         self._log = Path(self._room.name, "server.log")
         self._port = _after(words, "--port")
@@ -112,12 +113,17 @@ class ServerLoader(Loader):
             words += ["--slot-save-path", slots]
         self._slots = Path(slots)
         self._words = words
+        self._seconds = limits.seconds
         self._other: dict[str, Any] = {}
         self._sane: dict[int, float] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def load(self, path: Path) -> Observed:
+    def load(self, path: Path, patience: float = 1.0) -> Observed:
         """Restore a file into an empty slot, evaluate a token more, erase, and see what is left.
+
+        Args:
+            path: the file.
+            patience: how many times the seconds of the limits it may take.
 
         Raises:
             NoLoader: if the server does not start.
@@ -125,7 +131,9 @@ class ServerLoader(Loader):
         if self._process is None or self._process.poll() is not None:
             self._start()
         self._bring(path)
+        self._seconds = self.limits.seconds
         self._ask(_ERASE, {}, time.monotonic())
+        self._seconds *= patience
         start, logged = time.monotonic(), self._log.stat().st_size
         restored = self._ask("/slots/0?action=restore", {"filename": _NAME}, start)
         answers = [restored]
@@ -142,12 +150,15 @@ class ServerLoader(Loader):
             self._stop()
             refused = "" if restored.status == 200 else ", though it refused the file"
             outcome, detail = Outcome.SPOILT, f"{spoilt}{refused}"
+        elif last.status and sanitizer(self._logged(logged)):
+            self._stop()
+            outcome, detail = Outcome.CRASH, "without an end of the server"
         elif last.status:
             outcome = Outcome.OK if restored.status == 200 else Outcome.REFUSED
             detail = "" if outcome is Outcome.OK else f"HTTP {restored.status}"
         elif last.late:
             self._stop()
-            outcome, detail = Outcome.HANG, f"over {self.limits.seconds:g} s{after}"
+            outcome, detail = Outcome.HANG, f"over {self._seconds:g} s{after}"
         else:
             code = self._death()
             outcome, detail = ended(code, self._logged(logged))
@@ -233,7 +244,7 @@ class ServerLoader(Loader):
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{_HOST}:{self._port}{where}", data, headers)
-        left = max(_TICK, start + self.limits.seconds - time.monotonic())
+        left = max(_TICK, start + self._seconds - time.monotonic())
         try:
             with urllib.request.urlopen(request, timeout=left) as reply:
                 return _Answer(reply.status, reply.read(LOG_BYTES).decode(errors="replace"))

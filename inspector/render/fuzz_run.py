@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from inspector.fuzzing.loader import Outcome
 from inspector.fuzzing.run import SCHEMA, UNEXPECTED, Failure, Result, Run
-from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
+from inspector.render.page import QUIET, STRONG, STYLES, columns, counted, labelled, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 3
 """Files that are named of those that fail alike."""
-_MOST_DISAGREEMENTS = 40
+_MOST_KINDS = 40
+"""Of disagreements, by mutation."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLES = {
     Outcome.OK: "green",
@@ -36,9 +37,14 @@ def page(run: Run) -> Iterator[RenderableType]:
     """What came of a run: what contradicts us first, then what failed, one entry a failure."""
     yield text((run.command, STRONG))
     yield text(_summary(run))
-    if run.disagreements:
-        yield Text()
-        yield _disagreements(run)
+    if run.alike:
+        sanitized = "Sanitizer" in run.results[0].observed.gist
+        yield text(
+            ("warning", STYLES["warning"]),
+            ": every file ended the same way: it may be that the loader never starts",
+            "; built with AddressSanitizer, it needs --memory 0" if sanitized else "",
+        )
+    yield from _disagreements(run)
     for failure in run.failures(*UNEXPECTED):
         yield Text()
         yield from _failure(failure)
@@ -67,17 +73,30 @@ def _summary(run: Run) -> str:
     return " · ".join((files, *parts))
 
 
-def _disagreements(run: Run) -> RenderableType:
-    table = columns("disagreement", "we say", "it does", "because")
-    shown = run.disagreements[:_MOST_DISAGREEMENTS]
-    for result in shown:
-        observed = result.observed
-        ours = f"{result.ours}" + (f": {result.why}" if result.why else "")
-        says = text((observed.outcome, _STYLES[observed.outcome]))
-        table.add_row(text(result.file), text(ours), says, text(observed.gist or observed.detail))
-    if left := len(run.disagreements) - len(shown):
-        table.add_row(text((f"and {left:,} more", QUIET)), "", "", "")
-    return table
+def _disagreements(run: Run) -> Iterator[RenderableType]:
+    for (ours, outcome), kinds in run.disagreeing.items():
+        yield Text()
+        n_files = sum(map(len, kinds.values()))
+        does = (outcome, _STYLES[outcome])
+        yield text(
+            ("disagreement", STRONG),
+            f": we say {ours}, it does: ",
+            does,
+            f" · {counted(n_files, 'file')}",
+        )
+        table = columns("files", "because", "as in", numbers=("files",))
+        for kind, results in list(kinds.items())[:_MOST_KINDS]:
+            more = f" + {len(results) - 1:,} more" if len(results) > 1 else ""
+            table.add_row(f"{len(results):,}", text(kind), text(results[0].file + more))
+        yield table
+        if (left := len(kinds) - _MOST_KINDS) > 0:
+            yield text((f"and {left:,} more kinds: --json has them all", QUIET))
+
+
+def _named(results: Sequence[Result]) -> str:
+    names = [result.file for result in results[:_MOST_NAMES]]
+    more = len(results) - len(names)
+    return ", ".join(names) + (f", and {more:,} more" if more else "")
 
 
 def _failure(failure: Failure) -> Iterator[RenderableType]:
@@ -89,9 +108,7 @@ def _failure(failure: Failure) -> Iterator[RenderableType]:
     lines = labelled()
     if observed.gist:
         lines.add_row("says", text(observed.gist))
-    names = [result.file for result in results[:_MOST_NAMES]]
-    more = len(results) - len(names)
-    lines.add_row("files", text(", ".join(names) + (f", and {more:,} more" if more else "")))
+    lines.add_row("files", text(_named(results)))
     yield lines
 
 
@@ -102,6 +119,8 @@ def to_dict(run: Run) -> dict[str, Any]:
         "command": run.command,
         "files": run.total,
         "done": len(run.results),
+        "from_journal": run.known,
+        "all_alike": run.alike,
         "counts": {str(outcome): n for outcome, n in run.counts.items()},
         "disagreements": [_of(result) for result in run.disagreements],
         "failures": [
@@ -128,6 +147,7 @@ def _of(result: Result) -> dict[str, Any]:
         "detail": observed.detail,
         "gist": observed.gist,
         "seconds": round(observed.seconds, 3),
+        "cpu_seconds": observed.cpu_seconds,
         "ours": None if result.ours is None else str(result.ours),
         "why": result.why or None,
     }

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +45,35 @@ def test_generate(tmp_path: Path) -> None:
     assert {one["expected"]["verdict"] for one in files} == {"recognised"}
     fuzz("generate", "--out", tmp_path / "two", *words)
     assert manifest(tmp_path / "two") == files
+
+
+def test_generate_says_how_far_it_is(tmp_path: Path) -> None:
+    """On a terminal; a pipe has nothing of it."""
+    terminal, theirs = pty.openpty()
+    words = (
+        "-c",
+        "from inspector.cli import main; main()",
+        "fuzz",
+        "generate",
+        "--layout",
+        "ggsq2.hybrid",
+        "--out",
+        tmp_path / "a",
+    )
+    with subprocess.Popen(
+        (sys.executable, *words), stdout=subprocess.DEVNULL, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):
+            while data := os.read(terminal, 4096):
+                shown += data
+        os.close(terminal)
+    assert process.returncode == 0
+    n_files = len(manifest(tmp_path / "a"))
+    assert f" of {n_files} files".encode() in shown
+    assert shown.endswith(b"\r\x1b[K"), "taken away at the end"
+    assert fuzz("generate", "--layout", "pkcl1", "--out", tmp_path / "b").stderr == ""
 
 
 def test_generate_writes_over_nothing(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shutil
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -67,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 def invoked(*words: str | Path) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["fuzz", *map(str, words)])
-    return done.exit_code, done.output
+    return done.exit_code, done.stdout if "--json" in words else done.output
 
 
 def test_run(folder: Path, tmp_path: Path) -> None:
@@ -99,7 +102,9 @@ def test_run(folder: Path, tmp_path: Path) -> None:
     assert code == 1
     assert (folder / ".slotscope-run.jsonl").read_text() == journal, "nothing is loaded again"
     assert "6 files · 1 ok · 1 refused · 2 crash · 1 hang · 1 out of memory" in said
-    assert 0 < said.index("\ndisagreement ") < said.index("\ncrash SIGABRT"), "they come first"
+    assert 0 < said.index("\ndisagreement: we say ") < said.index("\ncrash SIGABRT"), (
+        "they come first"
+    )
 
 
 def test_goes_on_where_it_was_stopped(folder: Path) -> None:
@@ -160,6 +165,216 @@ def test_gists() -> None:
     assert gist_of("cannot load a.slot: 3 bytes\n", ("a.slot",)) == "cannot load {}: # bytes"
 
 
+ASAN = """=================================================================
+==7==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x602000000102 at pc 0x55d0c8
+READ of size 1 at 0x602000000102 thread T0
+    #0 0x55d0c8 in read_cells /src/a/kv.cpp:31:9
+SUMMARY: AddressSanitizer: heap-buffer-overflow /src/a/kv.cpp:31:9 in read_cells
+==7==ABORTING
+"""
+UBSAN = "/src/a/kv.cpp:3:5: runtime error: shift exponent 64 is too large\n"
+GAP = "==7==ERROR: Failed to protect the shadow gap. AddressSanitizer cannot proceed. ABORTING.\n"
+UNMAPPED = "==7==ERROR: AddressSanitizer failed to allocate 0xdff (3583) bytes (errno: 12)\n"
+NO_ROOM = "==7==ERROR: AddressSanitizer: requested allocation size 0xffff exceeds maximum\n"
+"""What programs print that gcc 12 has built with sanitizers."""
+
+
+@pytest.mark.parametrize("code", [0, 1, -6])
+@pytest.mark.parametrize(
+    ("log", "outcome", "gist"),
+    [
+        (f"failed to allocate a cache\n{ASAN}", Outcome.CRASH, "AddressSanitizer: heap-buffer-"),
+        (UBSAN, Outcome.CRASH, "kv.cpp:#:#: runtime error: shift exponent # is"),
+        (GAP, Outcome.CRASH, "==#==ERROR: Failed to protect the shadow gap."),
+        (UNMAPPED, Outcome.CRASH, "AddressSanitizer failed to allocate"),
+        (NO_ROOM, Outcome.MEMORY, "AddressSanitizer: requested allocation size"),
+    ],
+)
+def test_sanitizers_are_believed(code: int, log: str, outcome: Outcome, gist: str) -> None:
+    assert ended(code, log)[0] is outcome
+    assert gist in gist_of(log)
+
+
+def test_short_names_are_no_parts_of_words() -> None:
+    assert gist_of("cannot load a: bad\n", ("/tmp/a", "a")) == "cannot load {}: bad"
+
+
+def script(path: Path, body: str) -> tuple[str, str, str]:
+    """A loader in the language of shells; $1 is the file."""
+    path.write_text(body)
+    return "sh", str(path), "{}"
+
+
+def filled(folder: Path, n: int = 3) -> Path:
+    folder.mkdir()
+    for index in range(n):
+        (folder / f"{index}.slot").write_bytes(bytes([index]) * 8)
+    return folder
+
+
+def test_a_loader_that_never_starts(tmp_path: Path) -> None:
+    """As one with AddressSanitizer under a limit of address space that is too low for it."""
+    files = filled(tmp_path / "files")
+    loader = script(tmp_path / "loader", f"echo '{GAP.strip()}' >&2; exit 1\n")
+    code, said = invoked("run", files, "--", *loader)
+    assert code == 1, "no refusals"
+    assert "3 files · 3 crash" in said
+    assert "warning: every file ended the same way" in " ".join(said.split())
+    assert "--memory 0" in said
+    code, said = invoked("run", filled(tmp_path / "one", 1), "--", *loader)
+    assert "warning" not in said, "one file says nothing of a loader"
+    other = script(tmp_path / "other", 'read line <"$1"; echo no cells >&2; exit 1\n')
+    code, said = invoked("run", files, "--state", tmp_path / "journal", "--", *other)
+    assert (code, "warning" in said, "--memory" in said) == (0, True, False)
+
+
+def test_no_limit_of_memory(tmp_path: Path) -> None:
+    loader = script(tmp_path / "loader", "ulimit -v >&2; exit 1\n")
+    files = filled(tmp_path / "files", 1)
+    for memory, says in (("0", "unlimited"), ("64", "#")):
+        _, said = invoked("run", files, "--memory", memory, "--json", "--", *loader)
+        assert json.loads(said)["results"][0]["gist"] == says
+    assert "0 for no limit" in " ".join(invoked("run", "--help")[1].split())
+
+
+OVERFLOWS = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(int n, char **words) {
+    unsigned char *bytes = calloc(16, 1);
+    FILE *file = fopen(words[1], "rb");
+    size_t got = fread(bytes, 1, 16, file);
+    fclose(file);
+    int value = bytes[bytes[0]];
+    free(bytes);
+    return got < 8 || value > 255;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+def test_a_real_address_sanitizer(tmp_path: Path) -> None:
+    source, loader = tmp_path / "loader.c", tmp_path / "loader"
+    source.write_text(OVERFLOWS)
+    built = subprocess.run(
+        ["gcc", "-g", "-fsanitize=address", source, "-o", loader], capture_output=True, check=False
+    )
+    if built.returncode:
+        pytest.skip("this gcc has no AddressSanitizer")
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a").write_bytes(b"\2" + bytes(7))
+    (files / "b").write_bytes(b"\xf2" + bytes(7))
+    (files / "c").write_bytes(b"\2")
+    asked = ("run", files, "--timeout", "60", "--json")
+    code, said = invoked(*asked, "--memory", "0", "--", loader, "{}")
+    found = json.loads(said)
+    assert [one["outcome"] for one in found["results"]] == ["ok", "crash", "refused"]
+    assert "AddressSanitizer: heap-buffer-overflow" in found["results"][1]["gist"]
+    assert (code, found["all_alike"]) == (1, False)
+    code, said = invoked("run", files, "--timeout", "60", "--", loader, "{}")
+    assert code == 1
+    assert "every file ended the same way" in " ".join(said.split())
+
+
+def test_results_of_another_program_are_not_used(tmp_path: Path) -> None:
+    files = filled(tmp_path / "files")
+    loader = script(tmp_path / "loader", "exit 1\n")
+    asked = ("run", files, "--", *loader)
+    assert "3 refused" in invoked(*asked)[1]
+    _, said = invoked(*asked)
+    assert "3 results taken from" in said
+    assert "delete it to run again" in said
+    script(tmp_path / "loader", "exit  0\n# mended\n")
+    _, said = invoked(*asked)
+    assert "3 results not used: the program has changed since" in said
+    assert "3 ok" in said
+    assert "taken from" not in said
+    _, said = invoked("run", files, "--timeout", "20", "--", *loader)
+    assert "or the limits are others" in said
+    assert "taken from" not in said
+    _, said = invoked(*asked)
+    assert "3 results taken from" in said, "those of the first limits are still there"
+    assert "not used" not in said
+
+
+def test_libraries_are_of_the_program(tmp_path: Path) -> None:
+    program, library = tmp_path / "loader", tmp_path / "libllama.so.1"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    library.write_bytes(b"old")
+    before = CommandLoader((str(program), "{}"), Limits()).version
+    assert CommandLoader((str(program), "{}"), Limits()).version == before
+    library.write_bytes(b"newer")
+    assert CommandLoader((str(program), "{}"), Limits()).version != before
+
+
+def test_who_had_to_wait_does_not_hang(tmp_path: Path) -> None:
+    """One waits longer than it may, for the others or for a processor; another for ever."""
+    files = filled(tmp_path / "files", 4)
+    (files / "2.slot").write_bytes(b"waits")
+    (files / "3.slot").write_bytes(b"for ever")
+    loader = script(
+        tmp_path / "loader",
+        f"echo begin $1 >>{tmp_path}/log\n"
+        'grep -q waits "$1" && sleep 3\ngrep -q ever "$1" && sleep 600\n'
+        f"echo end $1 >>{tmp_path}/log\n",
+    )
+    asked = ("--timeout", "2", "--jobs", "4", "--json")
+    _, said = invoked("run", files, *asked, "--", *loader)
+    results = json.loads(said)["results"]
+    assert [one["outcome"] for one in results] == ["ok", "ok", "ok", "hang"]
+    assert re.fullmatch(r"over 6 s, [01]\.\d s of processors", results[3]["detail"])
+    assert results[3]["cpu_seconds"] < 2
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log[-3:] == [f"begin {files}/2.slot", f"end {files}/2.slot", f"begin {files}/3.slot"]
+    assert len((files / ".slotscope-run.jsonl").read_text().splitlines()) == 5
+
+
+def test_who_was_at_work_all_the_time_hangs(tmp_path: Path) -> None:
+    """No second look at it: that would take three times as long, and say the same."""
+    loader = script(tmp_path / "loader", f"echo begin >>{tmp_path}/log\nwhile :; do :; done\n")
+    asked = ("--timeout", "60", "--cpu-time", "1", "--json")
+    _, said = invoked("run", filled(tmp_path / "files", 1), *asked, "--", *loader)
+    (result,) = json.loads(said)["results"]
+    assert (result["outcome"], result["detail"]) == ("hang", "SIGXCPU, 1 s of processors")
+    assert (tmp_path / "log").read_text() == "begin\n"
+
+
+def test_a_refusal_is_not_minimized(tmp_path: Path) -> None:
+    loader = script(tmp_path / "loader", "echo bad magic >&2; exit 1\n")
+    (path := tmp_path / "state.slot").write_bytes(state(3))
+    new = tmp_path / "new"
+    code, said = invoked("minimize", path, "-o", new, "--", *loader)
+    assert (code, new.exists()) == (1, False)
+    assert "the loader only refuses this file (exit code 1)" in said
+    code, said = invoked("minimize", path, "-o", new, "--refuses", "9", "--", *loader)
+    assert (code, new.read_bytes()) == (0, b""), "asked for"
+
+
+def test_disagreements_are_grouped(tmp_path: Path) -> None:
+    files = tmp_path / "mutants"
+    (tmp_path / "state.slot").write_bytes(state(12))
+    invoked("mutate", tmp_path / "state.slot", "--out", files, "--count", "200")
+    asked, true = ("run", files, "--compare"), ("--", "true", "{}")
+    code, said = invoked(*asked, *true)
+    assert code == 1
+    assert "200 files · 200 ok · " in said
+    group = said[said.index("disagreement: we say refuses, it does: ok · ") :].split("\n\n")[0]
+    total, rows = int(group.splitlines()[0].split()[-2]), group.splitlines()[2:]
+    row = re.fullmatch(r" +(\d+) +([a-z-]+) +\d{5}-\2\.slot \+ (\d+) more", rows[0])
+    assert row is not None
+    assert int(row[1]) == int(row[3]) + 1
+    (left,) = re.findall(r"and (\d+) more kinds", rows[-1])
+    assert len(rows) == 41
+    assert total > 100
+    files = [
+        one["file"] for one in json.loads(invoked(*asked, "--json", *true)[1])["disagreements"]
+    ]
+    kinds = {name.partition("-")[2] for name in files}
+    assert (len(files), len(kinds)) == (total, 40 + int(left))
+
+
 def readable() -> list[Path]:
     found = [path for path in SAMPLES.glob("*/*") if path.suffix in KINDS]
     return sorted(path for path in found if "container" not in path.name)
@@ -213,6 +428,10 @@ def test_minimizes_a_cut_state(tmp_path: Path) -> None:
     finally:
         sys.argv = argv
     assert again.read_bytes() == new.read_bytes()
+    alone = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (alone.returncode, alone.stderr) == (1, f"usage: python {script} FILE\n")
     code, said = invoked("minimize", path, "-o", new, "--", *LOADER)
     assert code == 2
     assert "is there already" in said
@@ -254,6 +473,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "restore" in self.path:
             data = (slots / asked["filename"]).read_bytes()
             spoilt[0] |= b"spoils" in data
+            if b"overflows" in data:
+                sys.stderr.write("/src/kv.cpp:3:5: runtime error: shift exponent 64\\n")
+                sys.stderr.flush()
             self.say(400 if b"refuse" in data else 200, {"error": {"message": "no"}})
         elif "erase" in self.path:
             self.say(200, {})
@@ -284,6 +506,7 @@ def test_what_a_file_leaves_in_a_server(tmp_path: Path) -> None:
     for name, data in (("a", b"well"), ("b", b"spoils"), ("c", b"well"), ("d", b"refuse, spoils")):
         (files / name).write_bytes(data)
     (files / "e").write_bytes(b"refuse")
+    (files / "f").write_bytes(b"overflows")
     server = f"{sys.executable} {script}"
     code, said = invoked("run", files, "--server", server, "--timeout", "60", "--json")
     assert code == 1
@@ -293,6 +516,7 @@ def test_what_a_file_leaves_in_a_server(tmp_path: Path) -> None:
         ("ok", ""),
         ("spoilt", "answers other prompts otherwise than before, though it refused the file"),
         ("refused", "HTTP 400"),
+        ("crash", "without an end of the server"),
     ]
 
 
