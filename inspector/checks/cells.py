@@ -133,9 +133,10 @@ register(
         "cells.token-differs",
         Severity.WARNING,
         "The token id in a cell is not that of the token list",
-        "the file loads; n-gram embeddings of later tokens are computed from the wrong history",
-        RemedyKind.EXACT,
-        "write the token of the list",
+        "the file loads; if the list was changed, prompts are compared with the wrong token; if "
+        "the cell was, n-gram embeddings of later tokens are computed from the wrong history",
+        RemedyKind.NONE,
+        "which of the two was changed cannot be told from them",
         "llama.cpp b10644 (PR #27762)",
     ),
     Code(
@@ -388,11 +389,7 @@ def _positions(subject: Subject, section: Section, table: Rows, path: str) -> It
 def _astray(
     subject: Subject, section: Section, table: Rows, ordered: NDArray[np.int64], path: str
 ) -> Finding | None:
-    """Servers take it that the n-th token of a text has position n.
-
-    Args:
-        ordered: positions, ascending, each once and none below 0.
-    """
+    """Servers take it that the n-th token of a text, from 0, has position n."""
     import numpy as np
 
     main = subject.reading.layout.format == "ggsq" and section.kind == "attention"
@@ -475,11 +472,11 @@ def _extension(subject: Subject, table: Rows, pos: object, path: str) -> Iterato
     if len(wrong):
         index = int(wrong[0])
         message = (
-            f"cell {index} has another token than the list has at its position {at[index]}, "
-            f"{len(wrong):,} of {len(tok):,} cells do"
+            f"the list and cell {index} have different tokens for position {at[index]}, one of "
+            f"the two was changed; so it is for {len(wrong):,} of {len(tok):,} cells"
         )
-        expected = f"token {at[index]} of the list"
-        yield _at("cells.token-differs", path, table, index, "tok", message, expected, "another")
+        same, two = "one token", "two tokens"
+        yield _at("cells.token-differs", path, table, index, "tok", message, same, two)
 
 
 def _end(subject: Subject) -> Iterator[Finding]:

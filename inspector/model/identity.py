@@ -35,6 +35,11 @@ DOES_NOT_PROVE = (
     "control vectors, and models that share layer 0 do not show"
 )
 
+_ONCE, _TWICE = 1.02, 1.1
+"""Error by rounding: 0.997 to 1.007 as computed, 1.20 to 1.31 of keys after a shift."""
+_TURNED_EXACTLY = 2048
+"""Below this position what servers lose in angles is less than what rounding to f16 loses."""
+
 _MEASURED = "29 models, llama.cpp 2024-06 to b11549 and ik_llama.cpp: rows against computed ones"
 
 register(
@@ -161,6 +166,7 @@ class Identity:
         tokens_by: how tokens were found for cells: `position` or `rank`; empty without cells.
         values_first: whether blocks of a delta net go values by keys, None if not known.
         explanation: what would make keys right that alone are wrong.
+        not_held: what layer 0 says nothing of, in words; empty if every token left a row in it.
         notes: what else is to be said, such as rows that could not be compared.
         datings: what the numbers say about the build that wrote the file.
         findings: for the report.
@@ -173,9 +179,17 @@ class Identity:
     tokens_by: str = ""
     values_first: bool | None = None
     explanation: str = ""
+    not_held: str = ""
     notes: tuple[str, ...] = ()
     datings: tuple[Dating, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def unproven(self) -> str:
+        """What a comparison does not prove, in words; empty if nothing was compared."""
+        if self.outcome.in_short not in ("matches", "differs"):
+            return ""
+        return "; ".join(filter(None, (DOES_NOT_PROVE, self.not_held)))
 
     def side(self, name: str) -> Side | None:
         """What was measured of `k`, `v` or `r`."""
@@ -339,10 +353,17 @@ def _answer(
         notes.append(f"what {architecture} computes was read in the source and not measured")
     if any(side.n_distinct < DISTINCT for side in sides if side.name != "r"):
         notes.append("fewer than four distinct tokens: other weights can look closer than they are")
+    if outcome is Outcome.MATCHES and _shifted(sides):
+        notes.append(
+            "keys were rounded more than once, as a context shift or --cache-reuse does: answers "
+            "differ from those of the same tokens without memory"
+        )
     order = attention.form.order if attention is not None else ""
     known = outcome in (Outcome.MATCHES, Outcome.RELATED)
     values_first = _values_first(compared, convolution) if known else None
-    evidence = _evidence(outcome, sides, explanation, compared.unfit)
+    n_tokens = int((compared.tokens >= 0).sum())
+    n_held = attention.n_held if attention is not None else sides[0].n_cells
+    evidence = _evidence(outcome, sides, explanation, compared.unfit, n_tokens, n_held)
     return Identity(
         outcome,
         evidence,
@@ -351,9 +372,27 @@ def _answer(
         attention.by if attention is not None else "",
         values_first,
         explanation,
+        _not_held(n_tokens, n_held),
         tuple(notes),
         tuple(_datings(sides, order, values_first)) if known and writer != IK else (),
         tuple(_findings(compared, outcome, sides, evidence, notes)),
+    )
+
+
+def _shifted(sides: Sequence[Side]) -> bool:
+    """Whether keys are less exact than rounding once makes them, and values are not."""
+    k, v = (next((side for side in sides if side.name == name), None) for name in ("k", "v"))
+    if k is None or v is None or k.content or k.blind or k.last >= _TURNED_EXACTLY:
+        return False
+    return k.error > _TWICE * k.rounding and v.error < _ONCE * v.rounding
+
+
+def _not_held(n_tokens: int, n_held: int) -> str:
+    if n_held + 1 >= n_tokens:
+        return ""
+    return (
+        f"nothing about {n_tokens - n_held:,} of {n_tokens:,} tokens: layer 0 holds the last "
+        f"{n_held:,} only"
     )
 
 
@@ -437,11 +476,16 @@ def _said_rotation(sections: Sequence[Section], side: Side) -> int | None:
 
 
 def _evidence(
-    outcome: Outcome, sides: Sequence[Side], explanation: str, unfit: Sequence[Unfit]
+    outcome: Outcome,
+    sides: Sequence[Side],
+    explanation: str,
+    unfit: Sequence[Unfit],
+    n_tokens: int,
+    n_held: int,
 ) -> str:
     k = next((side for side in sides if side.name == "k" and not side.blind), None)
-    only_end = all(side.name == "r" for side in sides)
-    tokens = f"the last {sides[0].n_cells} of these tokens" if only_end else "these tokens"
+    partly = n_held + 1 < n_tokens  # a library may save one more token than it evaluated
+    tokens = f"the last {n_held:,} of these tokens" if partly else "these tokens"
     weights = "exactly these" if all(side.exact for side in sides) else "these"
     match outcome:
         case Outcome.MATCHES:
@@ -461,9 +505,9 @@ def _evidence(
             says = "the cache type is too coarse for what sets tokens apart"
     first, last = min(side.first for side in sides), max(side.last for side in sides)
     n_cells = max(side.n_cells for side in sides)
-    cells = f"{n_cells} tokens" if only_end else f"{n_cells} cells"
+    tried = f"{n_cells} of {n_tokens:,} tokens were tried, at positions {first} to {last}"
     measured = "; ".join(map(str, sides))
-    return f"{says} ({cells} at positions {first} to {last}: {measured})"
+    return f"{says} ({tried}: {measured})"
 
 
 def _mixture(sides: Sequence[Side], unfit: Sequence[Unfit]) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from formats.ggml_types import UPSTREAM
-from inspector.model.identity import DOES_NOT_PROVE
 from inspector.render.as_text import findings_part
 from inspector.render.page import QUIET, STRONG, columns, labelled, text
 from inspector.server.loader import Outcome
@@ -93,9 +92,8 @@ def _row(table: Table, name: str, found: Prediction) -> None:
 
 
 def _remarks(check: Check) -> Iterator[RenderableType]:
-    judged = check.identity.outcome.in_short in ("matches", "differs")
     yield from remarks(
-        ("unproven", (DOES_NOT_PROVE,) if judged else ()),
+        ("unproven", tuple(filter(None, (check.identity.unproven,)))),
         ("assumed", check.assumed),
         ("if", check.conditions),
         ("note", (*check.target.notes, *check.identity.notes)),

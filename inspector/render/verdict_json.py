@@ -39,7 +39,7 @@ def to_dict(check: Check) -> dict[str, Any]:
             "outcome": found.outcome.in_short,
             "evidence": found.evidence,
             "detail": str(found.outcome),
-            "unproven": DOES_NOT_PROVE,
+            "unproven": found.unproven or DOES_NOT_PROVE,
             "notes": list(found.notes),
         },
         "findings": [finding_dict(finding) for finding in check.findings],

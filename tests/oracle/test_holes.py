@@ -19,7 +19,7 @@ HOLES = SAMPLES / "damaged" / "ggsq2.kv--cells.pos-not-tokens.slot"
 MODEL = MODELS / "llama-gqa.gguf"
 
 
-@pytest.mark.parametrize("build", (BUILDS[0], BUILDS[-1]), ids=str)
+@pytest.mark.parametrize("build", [BUILDS[0], BUILDS[-1]], ids=str)
 def test_prompts_are_refused_where_the_memory_left_does_not_end_before_them(
     build: Build, bench: Bench
 ) -> None:

@@ -360,3 +360,29 @@ def test_the_name_of_a_prompt_says_nothing_to_the_terminal(tmp_path: Path) -> No
     result = slotscope("check", LLAMA, "--next-tokens", path)
     assert result.exit_code == 2
     assert "\x1b" not in result.stderr
+
+
+def identity_of(sample: str, model: str, build: str) -> dict[str, Any]:
+    command = f"{ONE} -m {MODELS / model}.gguf"
+    words = [str(INTACT / f"{sample}.slot"), "--for", command, "--build", build, "--json"]
+    found: dict[str, Any] = json.loads(CliRunner().invoke(app, ["check", *words]).stdout)["model"]
+    assert found["outcome"] == "matches"
+    return found
+
+
+def test_how_many_tokens_a_model_was_compared_with() -> None:
+    """The first layer of gemma has a window, that of llama has none."""
+    found = identity_of("ggsq2.iswa--gemma3-b10229-long", "gemma3-iswa", "b10229")
+    assert found["evidence"].startswith("computed from the last 32 of these tokens")
+    assert "16 of 84 tokens were tried, at positions 52 to 83" in found["evidence"]
+    assert found["unproven"].endswith("52 of 84 tokens: layer 0 holds the last 32 only")
+    found = identity_of("ggsq2.kv--llama-b10229-short", "llama-gqa", "b10229")
+    assert found["evidence"].startswith("computed from these tokens")
+    assert "5 of 5 tokens were tried" in found["evidence"]
+    assert "layer 0 holds" not in found["unproven"]
+
+
+def test_keys_tell_of_a_context_shift() -> None:
+    (note,) = identity_of("ggsq2.kv.flat--llama-b5671-shifted", "llama-gqa", "b5671")["notes"]
+    assert note.startswith("keys were rounded more than once")
+    assert identity_of("ggsq2.kv--llama-b10229-short", "llama-gqa", "b10229")["notes"] == []

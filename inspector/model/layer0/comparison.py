@@ -46,6 +46,7 @@ class Attention:
         k: the keys, None if they could not be compared.
         v: the values, or the latent part of keys.
         sides: what was measured.
+        n_held: cells of layer 0 that have a token which the model knows.
     """
 
     by: str
@@ -54,6 +55,7 @@ class Attention:
     k: Rows | None
     v: Rows | None
     sides: tuple[Side, ...]
+    n_held: int
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -86,6 +88,7 @@ class _Candidate:
     cells: Cells
     k: Sample
     v: Sample
+    n_held: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +190,7 @@ class Comparison:
                 k = v = stored.spread(cells, ids, known)
                 if cells.v is not None and cells.v.element_bytes:
                     v = stored.neighbours(cells, ids, known)
-                yield _Candidate(by, cells, k, v)
+                yield _Candidate(by, cells, k, v, int(known.sum()))
 
     def _compared(
         self, candidate: _Candidate, form: Form, ropes: tuple[Rope, ...], inputs: Indices
@@ -205,7 +208,7 @@ class Comparison:
             content = rope.type is RopeType.NONE or value is None or value.blind
             key = k.measured(rope, content=content) if k is not None else None
             if sides := tuple(side for side in (key, value) if side is not None):
-                yield Attention(candidate.by, form, rope, k, v, sides)
+                yield Attention(candidate.by, form, rope, k, v, sides, candidate.n_held)
 
     def _rows(
         self, block: Block | None, width: int, part: Part, sample: Sample, inputs: Indices

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from inspector.findings import Finding, Severity
 from inspector.identify import Verdict
-from inspector.model.identity import DOES_NOT_PROVE
 from inspector.render.as_text import tally
 from inspector.render.html.bytes import Map, byte_map, patterns
 from inspector.render.html.findings import Shown, badge, cards, left_out, shown
@@ -297,8 +296,8 @@ def _terms(one: Overview) -> Html:
     judged = check.identity.outcome.in_short
     evidence = check.identity.evidence
     lines = [("model", f"{judged}: {evidence}" if _is_public(evidence) else judged)]
-    if judged in ("matches", "differs"):
-        lines.append(("unproven", DOES_NOT_PROVE))
+    if check.identity.unproven:
+        lines.append(("unproven", check.identity.unproven))
     notes = (*check.target.notes, *check.identity.notes)
     for label, found in (("assumed", check.assumed), ("if", check.conditions), ("note", notes)):
         shown = [line for line in found if label != "note" or _is_public(line)]
