@@ -217,7 +217,7 @@ class _Json:
         ends_early = opened.startswith(b"{") and not closed.endswith(b"}")
         if kind is Trouble.MALFORMED and (ends_early or not len(rest)):
             kind = Trouble.CUT
-        found = self.text[rest.start : rest.start + 16]
+        found = self.text[rest.start : rest.start + 1]
         actual = repr(found) if found else "the end of the text" if self.text else f"{size} bytes"
         self.problems.append(Problem(kind, "", rest, broken.expected, actual))
 
@@ -270,7 +270,9 @@ class _Json:
             end = Span(len(self.text), len(self.text))
             self.problems.append(Problem(Trouble.MISSING, path, end, expected, "nothing"))
         elif not holds(self.scalar(path)):
-            actual = repr(self.text[span.start : min(span.stop, span.start + 32)])
+            private = self.text[span.start] in b"[{"  # it can hold tokens
+            stop = min(span.stop, span.start + 32)
+            actual = "something else" if private else repr(self.text[span.start : stop])
             self.problems.append(Problem(Trouble.WRONG, path, span, expected, actual))
 
     def integers(self, path: str) -> NDArray[np.int64] | None:

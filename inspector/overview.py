@@ -27,7 +27,7 @@ class Overview:
 
     Attributes:
         report: of the file.
-        check: what the server does with it; None for what no server restores by itself.
+        check: what the server does with it, whatever it is.
         plan: the repair; None if there is none.
         hopeless: why there is none; empty otherwise.
         reuse: what is reused of the file.
@@ -36,17 +36,17 @@ class Overview:
     """
 
     report: Report
-    check: Check | None
+    check: Check
     plan: Plan | None
     hopeless: str
-    reuse: Curve | None
+    reuse: Curve
     repaired: Curve | None
     strips: tuple[Strip, ...]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Against the file, for the server if there is one; the worst first."""
-        return self.report.findings if self.check is None else self.check.findings
+        """Against the file, for the server; the worst first."""
+        return self.check.findings
 
     @property
     def elsewhere(self) -> tuple[Finding, ...]:
@@ -75,7 +75,7 @@ def overview(path: Path, target: Target, *, deep: bool = False) -> Iterator[Over
         except Refused as error:
             hopeless = str(error)
         check = plan.before if plan is not None and not deep else None
-        if check is None and _may_be_restored(report):
+        if check is None:
             check = check_of(report, target, (), None)
         found: tuple[Strip, ...] = ()
         if report.statistics:
@@ -89,13 +89,7 @@ def overview(path: Path, target: Target, *, deep: bool = False) -> Iterator[Over
             check,
             plan,
             hopeless,
-            None if check is None else curve(check),
+            curve(check),
             None if after is None else curve(after),
             found,
         )
-
-
-def _may_be_restored(report: Report) -> bool:
-    """Whether it is a state, or nobody knows what it is."""
-    reading = report.identification.reading
-    return report.container is None and (reading is None or bool(reading.layout.memory))

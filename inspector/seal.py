@@ -89,7 +89,7 @@ class Seal:
 
 
 class BadSeal(Exception):
-    """A record that cannot be read; the message says why, beginning with its name."""
+    """A record that cannot be read; the message says why, beginning with its name alone."""
 
 
 def record_of(path: str | Path) -> dict[str, Any] | None:
@@ -98,12 +98,13 @@ def record_of(path: str | Path) -> dict[str, Any] | None:
     Raises:
         BadSeal: if it is no record of ours.
     """
-    name = f"{path}{RECORD}"
+    place = f"{path}{RECORD}"
+    name = os.path.basename(place)
     try:
-        with opened(name) as source:
+        with opened(place) as source:
             data = source.read_at(0, min(source.size, _MOST_BYTES + 1))
     except Unreadable as error:
-        if os.path.lexists(name):
+        if os.path.lexists(place):
             raise BadSeal(f"{name}: {error}") from error
         return None
     if len(data) > _MOST_BYTES:
@@ -138,9 +139,9 @@ def seal_in(record: dict[str, Any], path: str | Path) -> Seal | None:
     try:
         return _seal(record["seal"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadSeal(f"{path}{RECORD}: its seal lacks parts") from error
+        raise BadSeal(f"{os.path.basename(path)}{RECORD}: its seal lacks parts") from error
     except ValueError as error:
-        raise BadSeal(f"{path}{RECORD}: {error}") from error
+        raise BadSeal(f"{os.path.basename(path)}{RECORD}: {error}") from error
 
 
 def _seal(found: dict[str, Any]) -> Seal:

@@ -111,10 +111,10 @@ def _vocabulary(subject: Subject, n_vocab: int) -> Iterator[Finding]:
             "tokens.beyond-vocabulary",
             f"{tokens.path}[{index}]",
             tokens.rows.row_span(index),
-            f"token {index} is {tokens.ids[index]}, {len(places):,} of {len(tokens.ids):,} are "
-            f"beyond the {n_vocab:,} tokens of the model",
+            f"token {index} is beyond the {n_vocab:,} tokens of the model, {len(places):,} of "
+            f"{len(tokens.ids):,} are",
             f"an id below {n_vocab:,}",
-            str(int(tokens.ids[index])),
+            "a higher id",
         )
 
 

@@ -88,7 +88,7 @@ def check(
                             documents.append(to_dict(found))
                         else:
                             _show(found, file, first=not index)
-                        outcome = max(outcome, _code(found, limit))
+                        outcome = max(outcome, code_of(found, limit))
                 except (Unreadable, BadRequest) as error:
                     outcome = USAGE
                     complain(f"{file}: {unread(file, error)}")
@@ -112,7 +112,8 @@ def _show(found: Check, file: Path, *, first: bool) -> None:
     show(page(found, str(file)))
 
 
-def _code(found: Check, limit: int) -> int:
+def code_of(found: Check, limit: int) -> int:
+    """The exit code: what is found from a severity on, or a restore that fails."""
     from inspector.findings import worst
     from inspector.server.loader import Outcome
 

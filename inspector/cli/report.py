@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from inspector.cli.check import code_of
 from inspector.cli.completion import severities
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.cli.output import complain, document, unread
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
-    from inspector.overview import Overview
     from inspector.render.html.page import Entry
     from inspector.report import Report
     from inspector.server.target import Target
@@ -111,7 +111,7 @@ def _entries(
                     originals += [path, *(Path(one.file.path) for one in companions)]
                     n = len(entries) + 1
                     entries.append(entry(found, n, alone=alone, show_tokens=show_tokens))
-                    outcome = max(outcome, _code(found, limit))
+                    outcome = max(outcome, code_of(found.check, limit))
         except Unreadable as error:
             outcome = USAGE
             complain(f"{path}: {unread(path, error)}")
@@ -135,17 +135,3 @@ def _write(page: str, output: Path, originals: list[Path], *, force: bool) -> No
     content = Composed((Write(data, "report"),), output.name)
     write([File(output, content, 0o644)], (), lambda places: None, force=force)
     document(f"written: {output}")
-
-
-def _code(found: Overview, limit: int) -> int:
-    from inspector.findings import worst
-    from inspector.server.loader import Outcome
-
-    severity = worst(found.findings)
-    bad = severity is not None and severity.rank <= limit
-    lost = (
-        limit >= 0
-        and found.check is not None
-        and found.check.restore.outcome in (Outcome.REFUSES, Outcome.ABORTS)
-    )
-    return FINDINGS if bad or lost else SOUND

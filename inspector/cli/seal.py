@@ -52,7 +52,7 @@ def seal(
                     complain(f"{file}: {error}")
                     code = max(code, FINDINGS)
                 except BadSeal as error:
-                    complain(str(error))
+                    complain(f"{file}: {error}")
                     code = max(code, FINDINGS)
                 else:
                     _show(file, record, as_json=json)

@@ -288,7 +288,7 @@ def _packing_problem(source: Source) -> tuple[str, str, str] | None:
 
     if (version := word(4)) != 1:
         logged = "Unsupported server tokens state version"
-        return logged, "version 1", "nothing" if version is None else f"version {version}"
+        return logged, "version 1", "nothing" if version is None else "another version"
     ended = "Unexpected end of server tokens state"
     n_tokens = word(8) or 0
     n_media = word(12 + 4 * n_tokens)

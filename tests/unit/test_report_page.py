@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from inspector.check import check_of, checked
 from inspector.checks.strips import strips
 from inspector.cli.app import app
+from inspector.cli.check import code_of
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
 from inspector.overview import overview
 from inspector.render.html.page import document, entry
@@ -41,6 +42,12 @@ from tests.support.writer import (
 
 ROOT = Path(__file__).resolve().parents[2]
 INTACT, DAMAGED = ROOT / "samples/intact", ROOT / "samples/damaged"
+SAMPLES = sorted(
+    path
+    for folder in (INTACT, DAMAGED)
+    for path in folder.iterdir()
+    if path.suffix not in (".toml", ".md", ".py")
+)
 MODELS = ROOT / "tests/oracle/models"
 LONG = INTACT / "ggsq2.iswa--gemma3-b10229-long.slot"
 HYBRID = INTACT / "ggsq4.hybrid.xyt--qwen35-b11549-checkpoints.slot"
@@ -311,6 +318,49 @@ def test_names_are_never_markup(tmp_path: Path) -> None:
     page_of(broken).encode("utf-8")
 
 
+def test_no_finding_of_a_sample_has_a_token_id() -> None:
+    """Counts have commas: a longer number without them that is in the token list is an id."""
+    with target_of(None, None, MODELS / "llama-gqa.gguf") as target:
+        assert target.memory is not None
+        tiny = replace(target.memory, n_vocab=10)
+    seen = set()
+    for path in SAMPLES:
+        with examined(path, model=tiny) as report:
+            ids = set(report.tokens.ids.tolist()) if report.tokens is not None else set()
+            for one in report.findings:
+                texts = (one.message, one.expected, one.actual, *one.evidence)
+                numbers = set(
+                    map(int, re.findall(r"(?<![\w,.-])\d{3,10}(?![\w,.])", " ".join(texts)))
+                )
+                assert not numbers & ids, (path, one)
+                seen.add(one.code)
+    assert {"tokens.beyond-vocabulary", "cells.token-differs"} <= seen
+
+
+@pytest.mark.parametrize("text", ['{"tokens": [4711, 0.5]}', '{"tokens": [4711, 4712 4713]}'])
+def test_no_finding_has_the_tokens_of_a_broken_list(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.slot"
+    shutil.copyfile(INTACT / "ik4--llama-server.slot", path)
+    Path(f"{path}.tokens.json").write_text(text)
+    with examined(path) as report:
+        (found,) = [one for one in report.findings if one.code.startswith("sidecar.tokens")]
+    assert "471" not in f"{found.message} {found.actual}"
+
+
+def test_no_finding_of_a_sample_names_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "marked-home"
+    shutil.copytree(INTACT, folder / "intact")
+    shutil.copytree(DAMAGED, folder / "damaged")
+    monkeypatch.chdir(tmp_path)
+    result = ran("report", "marked-home", "-o", "page.html", "--fail-on", "never")
+    assert result.exit_code == SOUND, result.output
+    page = Path("page.html").read_text()
+    assert "seal.unreadable" in page
+    assert "marked-home" not in page
+
+
 def test_no_folders_and_no_tokens(tmp_path: Path) -> None:
     folder = tmp_path / "secret-folder"
     folder.mkdir()
@@ -366,6 +416,35 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert ran("report", HYBRID, "-o", "-").exit_code == USAGE
     assert ran("report", HYBRID, "-o", output, "--force", "--build", "x").exit_code == USAGE
     assert ran("report", HYBRID, "-o", tmp_path / "none" / "page.html").exit_code == USAGE
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "intact/ggsn5.hparams-b2440--llama-2024-04.slot",
+        "damaged/llama-cpp-python--container.not-opened.slot",
+        "damaged/pkcl1--sidecar.orphan.slot",
+        "damaged/ik-tokens--container.damaged.slot",
+        "damaged/gguf3--gguf.truncated.slot",
+    ],
+)
+def test_what_is_no_state_of_this_server_is_refused(name: str, tmp_path: Path) -> None:
+    output = tmp_path / "page.html"
+    result = ran("report", ROOT / "samples" / name, "--build", "b11549", "-o", output)
+    assert result.exit_code == FINDINGS
+    assert re.search(
+        r"restore on [^<]*b11549</span><span class=\"value\">refuses<", output.read_text()
+    )
+
+
+def test_report_and_check_agree_on_every_sample() -> None:
+    paths = [path for path in SAMPLES if path.is_file()]
+    assert len(paths) > 400
+    with target_of(None, "b11549") as target:
+        for path in paths:
+            with checked(path, target) as one, overview(path, target) as other:
+                assert code_of(other.check, 0) == code_of(one, 0), path
+                assert other.findings == one.findings, path
 
 
 def test_originals_are_never_replaced(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_a_seal_with_a_wrong_part(state: Path, part: str) -> None:
     if lacks:
         before, result = record.read_bytes(), ran("seal", state)
         assert result.exit_code == FINDINGS
-        assert f"{record}: " in result.stderr
+        assert f"{state}: {record.name}: " in result.stderr
         assert "--force" in result.stderr
         assert record.read_bytes() == before
         sealed(state, "--force")

@@ -171,18 +171,17 @@ def _tiles(one: Overview) -> Html:
     worst = min((found.severity.rank for found in one.findings), default=2)
     tone = "bad" if tone == "bad" or not worst else "warn" if worst == 1 else tone
     tiles = [_tile("the file", tone, numbers, understood)]
-    if check is not None:
-        tiles.append(_tile(f"restore on {server_name(check.target)}", *verdict(check)))
-        first = check.reuse[0]
-        total = first.found.request.shared
-        lost = not first.found.reused
-        tone = "warn" if first.found.reused is None else "bad" if lost and total else "good"
-        value, more = "not known", first.found.why
-        if first.found.reused is not None:
-            half = check.reuse[-1]
-            value = f"{reused(first)} of {total:,}"
-            more = f"tokens are reused; {reused(half)} if it shares {half.found.request.shared:,}"
-        tiles.append(_tile("the next prompt, going on", tone, value, more))
+    tiles.append(_tile(f"restore on {server_name(check.target)}", *verdict(check)))
+    first = check.reuse[0]
+    total = first.found.request.shared
+    lost = not first.found.reused
+    tone = "warn" if first.found.reused is None else "bad" if lost and total else "good"
+    value, more = "not known", first.found.why
+    if first.found.reused is not None:
+        half = check.reuse[-1]
+        value = f"{reused(first)} of {total:,}"
+        more = f"tokens are reused; {reused(half)} if it shares {half.found.request.shared:,}"
+    tiles.append(_tile("the next prompt, going on", tone, value, more))
     if one.plan is not None or one.hopeless:
         tiles.append(_tile("after a repair", *gain(one)))
     return element("ul", *tiles, class_="tiles")
@@ -291,8 +290,6 @@ def _tokens(report: Report, *, show_tokens: bool) -> Html:
 def _terms(one: Overview) -> Html:
     """What was assumed, what is not proven, and what the answers hold for."""
     check = one.check
-    if check is None:
-        return Html("")
     judged = check.identity.outcome.in_short
     evidence = check.identity.evidence
     lines = [("model", f"{judged}: {evidence}" if _is_public(evidence) else judged)]
@@ -316,8 +313,8 @@ def _line(one: Overview, prefix: str) -> Iterator[str]:
     yield f"{report.size:,}"
     reading = report.identification.reading
     yield reading.layout.id if reading is not None else str(report.identification.verdict)
-    yield str(check.restore.outcome) if check is not None else ""
-    yield reused(check.reuse[0]) if check is not None else ""
+    yield str(check.restore.outcome)
+    yield reused(check.reuse[0])
     yield _worst(one.findings)
 
 

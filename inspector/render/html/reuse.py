@@ -27,11 +27,9 @@ def reuse(shown: Overview) -> Html:
     """The curve, and the usual prompts as a table.
 
     Args:
-        shown: the file; it has a verdict.
+        shown: the file.
     """
     check, before, after = shown.check, shown.reuse, shown.repaired
-    if check is None or before is None:
-        return Html("")
     copy = shown.plan.after if shown.plan is not None and after is not None else None
     return inside(_curves(before, after), _prompts(check, copy))
 
@@ -196,7 +194,7 @@ def gain(shown: Overview) -> tuple[str, str, str]:
         )
     actions = ", ".join(dict.fromkeys(one.action for one in plan.steps))
     steps = f"{counted(len(plan.steps), 'step')}: {actions}"
-    if check is None or plan.after is None:
+    if plan.after is None:
         return "note", counted(len(plan.steps), "step"), steps
     outcome = plan.after.restore.outcome
     if outcome is not Outcome.ACCEPTS:
