@@ -29,7 +29,7 @@ _CRASH = re.compile(
     re.MULTILINE,
 )
 _SANITIZER = re.compile(
-    r"^.*(?:ERROR: .*Sanitizer|WARNING: (?:Memory|Thread)Sanitizer: |: runtime error: ).*$",
+    r"^.*(?:ERROR: .{0,80}Sanitizer|WARNING: (?:Memory|Thread)Sanitizer: |: runtime error: ).*$",
     re.MULTILINE,
 )
 _TOO_MUCH = re.compile(r"Sanitizer: (?:.*out of memory|requested allocation size)")

@@ -68,7 +68,7 @@ class Observed:
         gist: what tells this failure from others; empty where the loader said nothing.
         seconds: how long it took.
         log: the end of what it printed.
-        cpu_seconds: what a process that was stopped used of processors; None if that is unknown.
+        cpu_seconds: CPU time of a program that hung; None for servers, and where it ended.
     """
 
     outcome: Outcome
@@ -162,13 +162,13 @@ class CommandLoader:
             if process.stdout is not None:
                 process.stdout.close()
         if hung and cpu_seconds is not None:
-            outcome, detail = Outcome.HANG, f"over {seconds:g} s, {cpu_seconds:.1f} s of processors"
+            outcome, detail = Outcome.HANG, f"over {seconds:g} s, {cpu_seconds:.1f} s of CPU time"
         else:
             outcome, detail = ended(process.returncode, log, self.refuses)
             cpu_seconds = None
             if outcome is Outcome.HANG:
                 cpu_seconds = self.limits.cpu_seconds
-                detail += f", {cpu_seconds} s of processors"
+                detail += f", {cpu_seconds} s of CPU time"
         gist = "" if outcome is Outcome.OK else gist_of(log, (str(path), path.name))
         took = time.monotonic() - start
         return Observed(outcome, detail, gist, took, log[-LOG_BYTES:], cpu_seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -93,12 +93,6 @@ def _disagreements(run: Run) -> Iterator[RenderableType]:
             yield text((f"and {left:,} more kinds: --json has them all", QUIET))
 
 
-def _named(results: Sequence[Result]) -> str:
-    names = [result.file for result in results[:_MOST_NAMES]]
-    more = len(results) - len(names)
-    return ", ".join(names) + (f", and {more:,} more" if more else "")
-
-
 def _failure(failure: Failure) -> Iterator[RenderableType]:
     observed, results = failure.observed, failure.results
     yield text(
@@ -108,7 +102,9 @@ def _failure(failure: Failure) -> Iterator[RenderableType]:
     lines = labelled()
     if observed.gist:
         lines.add_row("says", text(observed.gist))
-    lines.add_row("files", text(_named(results)))
+    names = [result.file for result in results[:_MOST_NAMES]]
+    more = len(results) - len(names)
+    lines.add_row("files", text(", ".join(names) + (f", and {more:,} more" if more else "")))
     yield lines
 
 
@@ -147,7 +143,7 @@ def _of(result: Result) -> dict[str, Any]:
         "detail": observed.detail,
         "gist": observed.gist,
         "seconds": round(observed.seconds, 3),
-        "cpu_seconds": observed.cpu_seconds,
+        "cpu_seconds": None if (used := observed.cpu_seconds) is None else round(used, 3),
         "ours": None if result.ours is None else str(result.ours),
         "why": result.why or None,
     }

@@ -50,18 +50,10 @@ def test_generate(tmp_path: Path) -> None:
 def test_generate_says_how_far_it_is(tmp_path: Path) -> None:
     """On a terminal; a pipe has nothing of it."""
     terminal, theirs = pty.openpty()
-    words = (
-        "-c",
-        "from inspector.cli import main; main()",
-        "fuzz",
-        "generate",
-        "--layout",
-        "ggsq2.hybrid",
-        "--out",
-        tmp_path / "a",
-    )
+    layouts = [f"--layout=ggsq{n}.{kind}" for n in (2, 3, 4) for kind in ("hybrid", "iswa", "kv")]
+    words = ("-c", "from inspector.cli import main; main()", "fuzz", "generate", *layouts)
     with subprocess.Popen(
-        (sys.executable, *words), stdout=subprocess.DEVNULL, stderr=theirs
+        (sys.executable, *words, "--out", tmp_path / "a"), stdout=subprocess.DEVNULL, stderr=theirs
     ) as process:
         os.close(theirs)
         shown = b""
