@@ -79,6 +79,12 @@ class Report:
         return self.bundle.subject.size
 
     @property
+    def changed(self) -> bool:
+        """Whether somebody has written to the file since we looked at it."""
+        subject = self.bundle.subject
+        return self.source.stamp() != (subject.size, subject.mtime_ns)
+
+    @property
     def tree(self) -> Node:
         """What every byte of the file is; one gap if nothing explains it."""
         whole = Span(0, self.size)

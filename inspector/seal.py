@@ -99,7 +99,7 @@ def record_of(path: str | Path) -> dict[str, Any] | None:
         BadSeal: if it is no record of ours.
     """
     place = f"{path}{RECORD}"
-    name = os.path.basename(place)
+    name = Path(place).name
     try:
         with opened(place) as source:
             data = source.read_at(0, min(source.size, _MOST_BYTES + 1))
@@ -139,9 +139,9 @@ def seal_in(record: dict[str, Any], path: str | Path) -> Seal | None:
     try:
         return _seal(record["seal"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadSeal(f"{os.path.basename(path)}{RECORD}: its seal lacks parts") from error
+        raise BadSeal(f"{Path(path).name}{RECORD}: its seal lacks parts") from error
     except ValueError as error:
-        raise BadSeal(f"{os.path.basename(path)}{RECORD}: {error}") from error
+        raise BadSeal(f"{Path(path).name}{RECORD}: {error}") from error
 
 
 def _seal(found: dict[str, Any]) -> Seal:

@@ -57,7 +57,7 @@ def sealed(
             raise Refused(
                 "it is not what was sealed before: inspect --deep says where; --force seals it anew"
             )
-        if report.source.stamp() != (around.subject.size, around.subject.mtime_ns):
+        if report.changed:
             raise NotWritten("it changed while it was read")
         document = {**document, "schema": SCHEMA, "seal": seal}
         mode = os.fstat(report.source.descriptor).st_mode & 0o666 | stat.S_IWUSR

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
+from rich.style import Style
 from rich.text import Text
 from textual import events, on
 from textual.app import App, ComposeResult
@@ -39,6 +40,10 @@ _GLANCE = 5
 """Nodes that are looked at for a word about an item of a list."""
 _SAID = 4.0
 """Seconds for which a remark stands."""
+
+_OFTEN = 0.5
+"""Seconds after which we look whether somebody wrote to the file."""
+_CHANGED = "the file has changed since it was opened: q, and open it again"
 
 _KEYS = (
     ("up down", "the part above or below; its bytes follow"),
@@ -101,6 +106,15 @@ class _PartTree(Tree[Part]):
             return
         for part in node.data.parts():
             node.add(self._label(part), part, allow_expand=bool(part.items))
+
+    def render_label(self, node: TreeNode[Part], base_style: Style, style: Style) -> Text:
+        """The label, as far as there is room."""
+        label, above = super().render_label(node, base_style, style), node.parent
+        room = self.scrollable_content_region.width
+        while above is not None:
+            room, above = room - self.guide_depth, above.parent
+        label.truncate(max(1, room), overflow="ellipsis")
+        return label
 
     def _label(self, part: Part) -> Text:
         """The name, in the colour of the worst finding inside, and a word about what it is."""
@@ -183,7 +197,7 @@ class Browser(App[None]):
     #title { height: 1; text-style: reverse; }
     #main { height: 1fr; }
     _PartTree { width: 34%; max-width: 48; border-right: solid ansi_bright_black;
-                scrollbar-size-horizontal: 0; }
+                scrollbar-size-horizontal: 0; scrollbar-gutter: stable; }
     .tree--cursor, .option-list--option-highlighted {
         text-style: reverse; color: ansi_default; background: ansi_default; }
     #right { width: 1fr; padding-left: 1; }
@@ -212,7 +226,7 @@ class Browser(App[None]):
         self._documentation = Documentation(report)
         self._found: list[tuple[str, int]] = []
         self._at = -1
-        self._asked = ""
+        self._asked = self._sought = ""
         self._shown: Part | None = None
         self._timer: Timer | None = None
         self._tree = _PartTree(report.name, self._root, self._severities(), show_tokens=show_tokens)
@@ -244,6 +258,16 @@ class Browser(App[None]):
     def on_mount(self) -> None:
         """Begin with the whole file."""
         self.set_focus(self._tree)
+        self.set_interval(_OFTEN, self._fresh)
+
+    def _fresh(self) -> bool:
+        """Whether the file is as it was read; if not, nothing of it is shown any more."""
+        if not self._report.changed:
+            return True
+        self.query_one("#main").display = False
+        self._prompt.display = self._findings.display = False
+        self._title_line.update(self._title())
+        return False
 
     def _fatal_error(self) -> None:
         """Leave a bug of ours to the command: the traceback of textual would show token ids."""
@@ -262,6 +286,8 @@ class Browser(App[None]):
         self._timer = self.set_timer(_SAID, lambda: self._title_line.update(self._title()))
 
     def _title(self) -> Text:
+        if self._report.changed:
+            return text(f" {self._report.name} · {_CHANGED}")
         verdict = self._report.identification.verdict
         reading = self._report.identification.reading
         layout = f" · {reading.layout.id}" if reading is not None else ""
@@ -284,14 +310,16 @@ class Browser(App[None]):
 
     @on(Tree.NodeExpanded)
     def _fill(self, event: Tree.NodeExpanded[Part]) -> None:
-        self._tree.fill(event.node)
+        if self._fresh():
+            self._tree.fill(event.node)
 
     @on(Tree.NodeHighlighted)
     def _choose(self, event: Tree.NodeHighlighted[Part]) -> None:
         if not self._tree.is_attached:  # on the way out
             return
         moved = event.node is self._tree.cursor_node and event.node.data is not self._shown
-        if moved and event.node.data is not None:  # not when lines shift as parts are opened
+        # not when lines shift as parts are opened
+        if moved and event.node.data is not None and self._fresh():
             self._show(event.node.data)
 
     def _show(self, part: Part) -> None:
@@ -334,6 +362,8 @@ class Browser(App[None]):
 
     def _go(self, offset: int) -> None:
         """Go to the part that has a byte, and to the byte."""
+        if not self._fresh():
+            return
         self._reveal(way_at(self._root, offset))
         self._bytes.action_scroll_to(offset)
 
@@ -342,6 +372,8 @@ class Browser(App[None]):
 
     def action_findings(self) -> None:
         """Show the findings, or hide them."""
+        if not self._fresh():
+            return
         found = self._findings
         if not self._report.findings:
             self._say("no findings")
@@ -364,6 +396,8 @@ class Browser(App[None]):
 
     def _jump(self, finding: Finding) -> None:
         """Go to the part that has a finding, and say all of it."""
+        if not self._fresh():
+            return
         if not finding.carrier:
             self._shown = self._tree.reveal(self._way(finding))
             self._bytes.choose(finding.span)
@@ -371,6 +405,8 @@ class Browser(App[None]):
 
     def action_prompt(self, key: str) -> None:
         """Ask what to search, or where to go."""
+        if not self._fresh():
+            return
         self._asked = key
         prompt = self._prompt
         prompt.value = ""
@@ -390,19 +426,23 @@ class Browser(App[None]):
 
     def _search(self, words: str) -> None:
         """Go to the first match, from here on."""
-        self._found = matches(self._root.node, words)
+        if not self._fresh():
+            return
+        self._found, self._sought = matches(self._root.node, words), words
         here = self._bytes.first
         after = (i for i, (_, offset) in enumerate(self._found) if offset >= here)
         self._at = next(after, 0) - 1
-        if self._found:
-            self.action_match(1)
-        else:
-            self._say(f"nothing found: {words}")
+        self.action_match(1)
 
     def action_match(self, step: int) -> None:
         """Go to the next match, or to the one before."""
-        if not self._found:
+        if not self._fresh():
+            return
+        if not self._sought:
             self.action_prompt("/")
+            return
+        if not self._found:
+            self._say(f"nothing found: {self._sought}")
             return
         self._at = (self._at + step) % len(self._found)
         path, offset = self._found[self._at]

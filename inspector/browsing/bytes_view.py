@@ -90,6 +90,8 @@ class BytesView(Widget, can_focus=True):
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         for line in self._lines(self._height):
             table.add_row(*self._shown(line, letters=letters))
+        if self._report.changed:
+            return Group()
         path = way_at(self._root, self._first)[-1].path or "file"
         share = f"{self._first / max(1, self._report.size):.0%}"
         path = shortened(path, max(1, self.size.width - len(share) - 2))

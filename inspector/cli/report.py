@@ -10,7 +10,7 @@ import typer
 
 from inspector.cli.check import code_of
 from inspector.cli.completion import severities
-from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.exits import SOUND, USAGE
 from inspector.cli.output import complain, document, unread
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
@@ -46,8 +46,8 @@ def report(
 ) -> None:
     """Write one page about FILE: what is in it, what is wrong, what a server reuses of it.
 
-    The page needs no network and no script. It names files without their folders, and shows no
-    tokens unless it is told to.
+    The page needs no network, and works without scripts. It names files without their folders, and
+    shows no tokens unless it is told to.
     """
     from inspector.findings import Severity
     from inspector.render.html.page import document as page

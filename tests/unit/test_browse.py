@@ -29,7 +29,18 @@ from inspector.render.escape import printable
 from inspector.report import examined
 from tests.support.large import large_slot
 from tests.support.meter import python
-from tests.support.writer import DIALECTS, F16, Cache, Memory, Row, Slot, Tokens, cells_of, pack
+from tests.support.writer import (
+    DIALECTS,
+    F16,
+    Cache,
+    Cell,
+    Memory,
+    Row,
+    Slot,
+    Tokens,
+    cells_of,
+    pack,
+)
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 STATES = sorted(
@@ -205,6 +216,9 @@ def test_the_next_match_and_the_one_before() -> None:
         for words in ("cells[99].pos", "(", "[b]"):
             await typed(pilot, "slash", words)
             await says(pilot, f"nothing found: {words}")
+        await pilot.press("n")
+        assert not app.query_one(Input).display
+        await says(pilot, f"nothing found: {words}")
 
     browse(CUT, steps, (120, 30))
 
@@ -255,6 +269,43 @@ def test_tokens_are_shown_only_if_asked_for(show: bool, tmp_path: Path) -> None:
         assert ("04 ca 9a 3b" in seen) is show
 
     browse(path, steps, (120, 30), show_tokens=show)
+
+
+@pytest.mark.parametrize("now", [b"", b"other words of the file " * 40])
+def test_a_file_that_is_written_to_is_shown_no_more(now: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "changing.slot"
+    path.write_bytes(CUT.read_bytes())
+
+    async def steps(app: Browser, pilot: Pilot[None]) -> None:
+        await pilot.press("down", "down", "down", "down", "down")
+        assert "n_token_count" in drawn(app)
+        path.write_bytes(now)
+        await pilot.press("right", "n", "slash", "x", "enter", "f", "g", "tab")
+        await says(pilot, "the file has changed")
+        seen = drawn(app)
+        assert "6f 74 68" not in seen
+        assert "n_token_count" not in seen
+        await pilot.press("q")
+
+    browse(path, steps, (120, 30))
+
+
+def test_a_value_that_has_no_room_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "far.slot"
+    cells = tuple(Cell(pos) for pos in range(100_000, 100_008))
+    memory = Memory({"attn": Cache((cells,), k=(Row(F16, 64),), v=(Row(F16, 64),))}, DIALECTS[""])
+    path.write_bytes(pack(Slot(2, Tokens(tuple(range(8))), memory)).data)
+
+    async def steps(app: Browser, pilot: Pilot[None]) -> None:
+        await typed(pilot, "slash", "cells[3].pos")
+        shown = re.findall(r"\[\d\] (pos [0-9…]*)", drawn(app))
+        assert shown
+        assert all(len(words) == 10 or words.endswith("…") for words in shown), shown
+        assert any(words.endswith("…") for words in shown), shown
+        await pilot.resize_terminal(120, 24)
+        await says(pilot, "pos 100003")
+
+    browse(path, steps, (72, 24))
 
 
 @pytest.mark.parametrize("name", ["[red]x[bold][", "\x1b[31mred", "a\nb", "\udcff.slot"])

@@ -7,7 +7,9 @@ import os
 import random
 import re
 import shutil
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -391,6 +393,14 @@ def test_no_folders_and_no_tokens(tmp_path: Path) -> None:
     assert not [one for one in ids if str(one) in output.read_text()]
     ran("report", path, "-o", output, "--force", "--show-tokens")
     assert all(str(one) in output.read_text() for one in ids)
+
+
+def test_no_script_runs_but_our_own() -> None:
+    page = page_of(CUT)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert f"script-src 'sha256-{digest}';" in policy
 
 
 # How it is written

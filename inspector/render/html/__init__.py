@@ -1,1 +1,1 @@
-"""A page for people who would rather look than read: one file, no network, no script needed."""
+"""A page for people who would rather look than read: one file, no network, scripts or not."""
