@@ -136,7 +136,8 @@ register(
         "the file loads; if the list was changed, prompts are compared with the wrong token; if "
         "the cell was, n-gram embeddings of later tokens are computed from the wrong history",
         RemedyKind.NONE,
-        "which of the two was changed cannot be told from them",
+        "which of the two was changed cannot be told from them; slotscope check with --model says "
+        "it where the first layer of the model has attention",
         "llama.cpp b10644 (PR #27762)",
     ),
     Code(

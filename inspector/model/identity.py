@@ -9,6 +9,7 @@ deeper layers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -339,6 +340,7 @@ def _answer(
 ) -> Identity:
     from inspector.model.layer0.alternatives import explained
     from inspector.model.layer0.recipes import NOT_MEASURED
+    from inspector.model.layer0.weights import NotTestable
 
     sides = attention.sides if attention is not None else ()
     sides += (convolution.side,) if convolution is not None else ()
@@ -361,6 +363,9 @@ def _answer(
     order = attention.form.order if attention is not None else ""
     known = outcome in (Outcome.MATCHES, Outcome.RELATED)
     values_first = _values_first(compared, convolution) if known else None
+    if attention is not None and outcome in (Outcome.MATCHES, Outcome.MIXED):
+        with suppress(NotTestable):
+            notes.extend(_settled(*compared.settled(attention)))
     n_tokens = int((compared.tokens >= 0).sum())
     n_held = attention.n_held if attention is not None else sides[0].n_cells
     evidence = _evidence(outcome, sides, explanation, compared.unfit, n_tokens, n_held)
@@ -377,6 +382,16 @@ def _answer(
         tuple(_datings(sides, order, values_first)) if known and writer != IK else (),
         tuple(_findings(compared, outcome, sides, evidence, notes)),
     )
+
+
+def _settled(by_list: Sequence[int], by_cell: Sequence[int]) -> Iterator[str]:
+    """Whose tokens are right where the list and the cells differ."""
+    for found, right, wrong in ((by_list, "list", "cell"), (by_cell, "cell", "list")):
+        if found:
+            where = f"position {found[0]}" + (f" and {len(found) - 1:,} others" * (len(found) > 1))
+            yield (
+                f"at {where} the row is that of the token in the {right}: the {wrong} was changed"
+            )
 
 
 def _shifted(sides: Sequence[Side]) -> bool:

@@ -280,6 +280,22 @@ def test_cells_with_holes_and_out_of_order(tmp_path: Path) -> None:
     assert found.tokens_by == "rank"
 
 
+@pytest.mark.parametrize("changed", ["list", "cell"])
+def test_the_row_tells_which_of_two_tokens_was_changed(changed: str, tmp_path: Path) -> None:
+    model, other = usual(), {"list": list(IDS), "cell": list(IDS)}
+    place = next(i for i, token in enumerate(IDS) if i > 2 and token != IDS[0])
+    other[changed][place] = IDS[0]
+    cells = tuple(Cell(i, x=i, y=i, tok=token) for i, token in enumerate(other["cell"]))
+    listed = Tokens(tuple(other["list"]))
+    state = attention_state(model, llama, cells=cells, dialect="xyt", tokens=listed)
+    (note, *_) = identity(tmp_path, state, model).notes
+    right = "cell" if changed == "list" else "list"
+    assert note == (
+        f"at position {place} the row is that of the token in the {right}: the {changed} was "
+        "changed"
+    )
+
+
 def test_few_distinct_tokens_are_noted(tmp_path: Path) -> None:
     model = usual()
     found = identity(tmp_path, attention_state(model, llama, ids=(3, 5) * 10), model)

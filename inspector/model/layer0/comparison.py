@@ -246,6 +246,43 @@ class Comparison:
                 self.unfit.append(found)
         return finite
 
+    def settled(self, attention: Attention) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Where cells name other tokens than the list: positions whose rows are of which.
+
+        Args:
+            attention: the rows as they were found to be.
+
+        Returns:
+            Positions whose rows are those of the token in the list; and of the one in the cell.
+        """
+        cells = next(stored.sequences(self._section()))
+        listed = stored.tokens_by_position(cells.pos, self.tokens)
+        form = attention.form
+        block, width = (cells.v, form.v_width) if form.v_width else (cells.k, form.k_width)
+        named = "tok" in {name for name, _ in cells.table.fields}
+        if not named or listed is None or block is None or block.element_bytes:
+            return (), ()
+        in_cell = cells.table.column("tok")[cells.index]
+        known = [(ids >= 0) & (ids < self.layer.n_vocab) for ids in (listed, in_cell)]
+        differ = np.flatnonzero(known[0] & known[1] & (listed != in_cell))[: stored.N_SAMPLES]
+        alike = np.flatnonzero(known[0] & (listed == in_cell))[: stored.N_SAMPLES]
+        found = []
+        for ids in (listed, in_cell) if len(differ) else ():
+            sample = cells.sample(np.concatenate((differ, alike)), ids)
+            inputs = _unique([sample])
+            forms = forms_of(self.layer, self.layer.inputs(inputs[:, 0], inputs[:, 1]))
+            part = next(
+                one.v for one in forms if (one.order, one.k_width) == (form.order, form.k_width)
+            )
+            rows = self._rows(block, width, part, sample, inputs)
+            side = rows.measured(_UNTURNED, content=True) if rows is not None else None
+            agreeing = set(side.agreeing) if side is not None and not side.blind else set()
+            found.append(agreeing & set(cells.pos[differ].tolist()))
+        if not found:
+            return (), ()
+        by_list, by_cell = found
+        return tuple(sorted(by_list - by_cell)), tuple(sorted(by_cell - by_list))
+
     # -- convolution -------------------------------------------------------------------------------
 
     def _convolution(self) -> Convolution:
