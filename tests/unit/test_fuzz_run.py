@@ -464,7 +464,7 @@ def test_refuses_to_minimize_what_does_not_fail(tmp_path: Path) -> None:
 
 
 SERVER = """
-import http.server, json, pathlib, sys
+import http.server, json, pathlib, sys, time
 
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 slots, spoilt = pathlib.Path(given["--slot-save-path"]), [False]
@@ -479,6 +479,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "restore" in self.path:
             data = (slots / asked["filename"]).read_bytes()
             spoilt[0] |= b"spoils" in data
+            if b"waits" in data:
+                time.sleep(float(data.split()[1]))
             if b"overflows" in data:
                 sys.stderr.write("/src/kv.cpp:3:5: runtime error: shift exponent 64\\n")
                 sys.stderr.flush()
@@ -524,6 +526,19 @@ def test_what_a_file_leaves_in_a_server(tmp_path: Path) -> None:
         ("refused", "HTTP 400"),
         ("crash", "without an end of the server"),
     ]
+
+
+def test_servers_that_had_to_wait(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for name, data in (("a", b"waits 6"), ("b", b"well"), ("c", b"waits 600")):
+        (files / name).write_bytes(data)
+    (tmp_path / "server.py").write_text(SERVER)
+    server = f"{sys.executable} {tmp_path}/server.py"
+    _, said = invoked("run", files, "--server", server, "--timeout", "4", "--json")
+    results = json.loads(said)["results"]
+    assert [one["outcome"] for one in results] == ["ok", "ok", "hang"]
+    assert results[2]["detail"] == "over 12 s"
 
 
 def test_says_what_was_taken_wrongly(tmp_path: Path) -> None:
