@@ -28,6 +28,7 @@ class Layout:
         writer: the program, where only one writes it.
         memory: the composition (`kv`, `iswa`, `hybrid`, …), empty for what is no state.
         window: bytes to fetch at once while parsing.
+        mark: offset and bytes of a second magic; no bytes where the format has none.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Layout:
     writer: str | None = None
     memory: str = ""
     window: int = 64
+    mark: tuple[int, bytes] = (0, b"")
 
     @cached_property
     def record(self) -> Record:

@@ -56,13 +56,13 @@ def all_layouts() -> tuple[Layout, ...]:
 
 
 def marked_layouts(head: bytes) -> tuple[Layout, ...]:
-    """The rows whose magic the first bytes of a file are, or are the beginning of."""
+    """The rows whose magics the first bytes of a file have, or begin."""
     return tuple(
         layout
         for module, magics in FAMILIES.items()
         if any(magic and _begins(head, magic) for magic in magics)
         for layout in _rows(module)
-        if layout.magic and _begins(head, layout.magic)
+        if layout.magic and _begins(head, layout.magic) and _marked(head, *layout.mark)
     )
 
 
@@ -79,3 +79,8 @@ def by_id(layout_id: str) -> Layout | None:
 
 def _begins(head: bytes, magic: bytes) -> bool:
     return bool(head) and head.startswith(magic[: len(head)])
+
+
+def _marked(head: bytes, offset: int, mark: bytes) -> bool:
+    there = head[offset:]
+    return not there or there.startswith(mark[: len(there)])

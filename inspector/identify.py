@@ -169,6 +169,9 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
             break
     readings = [reading for reading in complete + partial if _credible(reading)]
     readings.sort(key=lambda reading: reading.rank, reverse=True)
+    if readings and not readings[0].explains:  # nor does a wrong version besides
+        version = int.from_bytes(source.read_at(span.start + 4, 4), "little")
+        readings.sort(key=lambda reading: reading.layout.version in (version, None), reverse=True)
     if readings and readings[0].failed:
         readings.sort(key=_is_list_of_ik, reverse=True)
     mend = None

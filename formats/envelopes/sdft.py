@@ -45,6 +45,7 @@ ROWS = (
         format="sdft",
         version=None,
         magic=b"qsgg",
+        mark=(12, b"SDFT"),
         declare=lambda: SDFT,
         origins=(Origin("ggml-org/llama.cpp fork network", "draft envelope SDFT, version 1"),),
         tells=('"SDFT" in place of the first token',),
