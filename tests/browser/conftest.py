@@ -48,6 +48,9 @@ WORDS: dict[str, tuple[str, ...]] = {
         f"{SAMPLES}/models/llama.gguf",
         f"{SAMPLES}/damaged/ggsq2.hybrid--sidecar.two-carriers.slot",
     ),
+    "many": tuple(
+        map(str, sorted((SAMPLES / "damaged").glob("ggsq2.hybrid--sidecar.*.slot"))[:10])
+    ),
 }
 """What is shown, by name: the words behind `slotscope report`."""
 

@@ -210,3 +210,22 @@ def test_what_a_screen_reader_finds(chromium: Any, pages: dict[str, str]) -> Non
         image = page.get_by_role("img", name="tokens reused")
         assert "the repaired copy: 0 of 83, 83 of 84" in image.get_attribute("aria-label")
         assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_a_folded_file_is_unfolded_by_its_link(chromium: Any, pages: dict[str, str]) -> None:
+    with shown(chromium, pages["many"], NARROW, java_script_enabled=False) as page:
+        folded = page.locator("details.fold:not([open])").last
+        heading = folded.locator("h2").first
+        anchor = heading.get_attribute("id")
+        assert not heading.is_visible()
+        page.locator(f".index a[href='#{anchor}']").click()
+        assert page.locator(f"#{anchor}").is_visible()
+
+
+def test_the_index_of_a_narrow_window_says_what_is_bad(
+    chromium: Any, pages: dict[str, str]
+) -> None:
+    with shown(chromium, pages["many"], NARROW) as page:
+        for at in (1, 2):
+            box = page.locator(".index tbody tr").first.locator("td").nth(at).bounding_box()
+            assert box["x"] + box["width"] <= NARROW, at

@@ -507,6 +507,24 @@ def test_a_folder(tmp_path: Path) -> None:
         ]
 
 
+def test_many_files_are_folded_the_worst_first(tmp_path: Path) -> None:
+    saves, output = tmp_path / "saves", tmp_path / "page.html"
+    saves.mkdir()
+    for n in range(8):
+        shutil.copyfile(HYBRID, saves / f"{n}.slot")
+    ran("report", saves, "-o", output, "--build", "b11549")
+    assert "fold" not in [one.get("class") for one in sound(output.read_text()).of("details")]
+    for name in ("y.slot", "z.slot"):
+        shutil.copyfile(CUT, saves / name)
+    assert ran("report", saves, "-o", output, "--force", "--build", "b11549").exit_code == FINDINGS
+    page = output.read_text()
+    folds = [one for one in sound(page).of("details") if one.get("class") == "fold"]
+    assert ["open" in one for one in folds] == [True] * 2 + [False] * 8
+    names = ["y.slot", "z.slot", *(f"{n}.slot" for n in range(8))]
+    assert re.findall(r'<h2 class="name" id="\w+">([^<]*)', page) == names
+    assert re.findall(r'<td><a href="#\w+">([^<]*)', page) == names
+
+
 def test_the_size_is_bounded(tmp_path: Path) -> None:
     """The worst there is: numbers that differ everywhere in 80 layers, cells in no order."""
     numbers, path = random.Random(1), tmp_path / "wide.slot"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from inspector.findings import Finding, Severity
+from inspector.findings import Finding, Severity, worst
 from inspector.identify import Verdict
 from inspector.render.as_text import tally
 from inspector.render.html.bytes import Map, byte_map, patterns
@@ -19,6 +19,7 @@ from inspector.render.html.reuse import gain, repair, reuse, reused, verdict
 from inspector.render.html.style import POLICY, SCRIPT, STYLE
 from inspector.render.page import counted
 from inspector.render.verdict import server_name
+from inspector.server.loader import Outcome
 
 if TYPE_CHECKING:
     from inspector.overview import Overview
@@ -30,6 +31,12 @@ _TONES = {
     Verdict.DAMAGED: "bad",
     Verdict.UNKNOWN: "bad",
 }
+_MOST_UNFOLDED = 8
+"""Files of a page that needs no folding."""
+_UNFOLDED = 3
+"""Bad files that are unfolded where the others are folded."""
+_GOOD = (1, Severity.WARNING.rank)
+"""The rank from which on a file is not bad."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,14 @@ class Entry:
     Attributes:
         name: without folders.
         body: its section.
-        cells: its line in the index: name, bytes, what it is, restore, reused, worst finding.
+        cells: its line in the index: name, restore, worst finding, reused, what it is, bytes.
+        rank: how bad it is; the worst has the least.
     """
 
     name: str
     body: Html
     cells: tuple[str, ...]
+    rank: tuple[int, int]
 
 
 def entry(one: Overview, index: int, *, alone: bool, show_tokens: bool) -> Entry:
@@ -96,7 +105,7 @@ def entry(one: Overview, index: int, *, alone: bool, show_tokens: bool) -> Entry
         class_="file",
         aria_labelledby=prefix,
     )
-    return Entry(one.report.name, body, tuple(_line(one, prefix)))
+    return Entry(one.report.name, body, tuple(_line(one, prefix)), _rank(one))
 
 
 def document(entries: Sequence[Entry], *, alone: bool) -> str:
@@ -109,16 +118,18 @@ def document(entries: Sequence[Entry], *, alone: bool) -> str:
     title = entries[0].name if alone else counted(len(entries), "file")
     index = Html("")
     if not alone:
-        names = ("file", "bytes", "what", "restore", "reused", "findings")
+        entries = sorted(entries, key=lambda one: one.rank)
+        names = ("file", "restore", "findings", "reused", "what", "bytes")
+        lines = table(names, [one.cells for one in entries], (3, 5))
         index = inside(
             element("h1", title, class_="name"),
-            element("section", table(names, [one.cells for one in entries], (1, 4)), class_="part"),
+            element("section", lines, class_="part index"),
         )
     body = element(
         "body",
         element("a", "to the report", href="#report", class_="skip"),
         patterns(),
-        element("main", index, *(one.body for one in entries), id="report"),
+        element("main", index, *_bodies(entries), id="report"),
         element(
             "footer",
             f"slotscope {version('slotscope')} · ",
@@ -136,6 +147,28 @@ def document(entries: Sequence[Entry], *, alone: bool) -> str:
         element("style", Html(STYLE)),
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'
+
+
+def _bodies(entries: Sequence[Entry]) -> Iterator[Html]:
+    """The sections; of many files each is folded, but for the first of the bad ones."""
+    if len(entries) <= _MOST_UNFOLDED:
+        yield from (one.body for one in entries)
+        return
+    for at, one in enumerate(entries):
+        unfolded = "" if at < _UNFOLDED and one.rank < _GOOD else None
+        yield element(
+            "details",
+            element("summary", one.name, " · ", one.cells[1], " · ", one.cells[2]),
+            one.body,
+            class_="fold",
+            open=unfolded,
+        )
+
+
+def _rank(one: Overview) -> tuple[int, int]:
+    lost = one.check.restore.outcome in (Outcome.REFUSES, Outcome.ABORTS)
+    severity = worst(one.findings)
+    return (0 if lost else 1, len(Severity) if severity is None else severity.rank)
 
 
 def _what(report: Report) -> str:
@@ -168,8 +201,8 @@ def _tiles(one: Overview) -> Html:
     understood = f"{identification.verdict}"
     understood += f": could be {', '.join(others)} as well" if others else ""
     tone = _TONES[identification.verdict]
-    worst = min((found.severity.rank for found in one.findings), default=2)
-    tone = "bad" if tone == "bad" or not worst else "warn" if worst == 1 else tone
+    rank = min((found.severity.rank for found in one.findings), default=2)
+    tone = "bad" if tone == "bad" or not rank else "warn" if rank == 1 else tone
     tiles = [_tile("the file", tone, numbers, understood)]
     tiles.append(_tile(f"restore on {server_name(check.target)}", *verdict(check)))
     first = check.reuse[0]
@@ -310,12 +343,12 @@ def _is_public(note: str) -> bool:
 def _line(one: Overview, prefix: str) -> Iterator[str]:
     report, check = one.report, one.check
     yield element("a", report.name, href=f"#{prefix}")
-    yield f"{report.size:,}"
+    yield str(check.restore.outcome)
+    yield _worst(one.findings)
+    yield reused(check.reuse[0])
     reading = report.identification.reading
     yield reading.layout.id if reading is not None else str(report.identification.verdict)
-    yield str(check.restore.outcome)
-    yield reused(check.reuse[0])
-    yield _worst(one.findings)
+    yield f"{report.size:,}"
 
 
 def _worst(findings: Sequence[Finding]) -> Html:

@@ -181,7 +181,11 @@ font-size:.93rem}
 dt{color:var(--quiet)}
 dd{margin:0;overflow-wrap:anywhere;max-width:85ch}
 
+.fold>summary{width:auto;overflow-wrap:anywhere;padding:.3rem 0}
+.fold>.file{margin-top:1rem}
+.index td:first-child{overflow-wrap:anywhere;min-width:8rem}
 details{margin:.7rem 0 0;font-size:.92rem}
+details.fold{margin:.4rem 0;font-size:1rem}
 summary{cursor:pointer;color:var(--link);width:fit-content}
 .scroll{overflow-x:auto;margin:.5rem 0 0}
 table{border-collapse:collapse;font-size:.9rem;min-width:100%}
