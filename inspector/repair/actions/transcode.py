@@ -58,6 +58,8 @@ class Change:
         Raises:
             Unreadable: if numbers are not finite, or not in the new type.
         """
+        if not data:
+            return b""
         if not _finite(data, self.old):
             raise Unreadable("it holds numbers that are not finite")
         made = quantize(self.numbers(data, n_elements), self.new).tobytes()
@@ -247,6 +249,8 @@ def _measure(tensor: Tensor, change: Change, error: _Error) -> None:
     """
     n_elements = change.old.elements(tensor.row_bytes) or 0
     length = tensor.n_cells if tensor.element_bytes else n_elements
+    if not length:
+        return
     for data in _sample(tensor, length * change.old.block_bytes // change.old.block_elements):
         try:
             made = change.rows(data, length)
