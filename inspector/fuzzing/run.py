@@ -236,7 +236,7 @@ class Campaign:
                             continue
                         self.results[result.file] = result
                         yield result
-                for path in again:
+                for path in sorted(again):
                     result = self._one(path, journal, _PATIENCE)
                     assert result is not None  # asked with patience
                     self.results[result.file] = result
