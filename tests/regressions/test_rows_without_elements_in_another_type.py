@@ -22,6 +22,10 @@ def test_nothing_is_stored_anew(n_cells: int, row_bytes: int, v_trans: int, tmp_
     path = tmp_path / "state.slot"
     path.write_bytes(pack(Slot(2, tokens, Memory({"attn": cache}, DIALECTS[""]))).data)
     flash = "off" if v_trans else "on"
-    with target_of(f"llama-server -c 512 -np 1 -fa {flash} -ctk f32", "b10229", None) as target:
-        with suppress(Refused), planned(path, target, Options(allow_loss=True), "new") as plan:
-            assert plan.copied.size > 0
+    command = f"llama-server -c 512 -np 1 -fa {flash} -ctk f32"
+    with (
+        target_of(command, "b10229", None) as target,
+        suppress(Refused),
+        planned(path, target, Options(allow_loss=True), "new") as plan,
+    ):
+        assert plan.copied.size > 0
