@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from inspector.bundle import RECORD
+from inspector.findings import Severity
 from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
 from inspector.render.verdict import remarks, server_name
 from inspector.server.loader import Outcome
@@ -78,7 +79,13 @@ def _hint(plan: Plan) -> str:
         return "-o NEW writes the copy"
     if plan.whole and plan.only:
         return "nothing is to be done, of what is allowed"
-    return "the file can stay as it is" if plan.whole else "nothing of what is allowed helps"
+    if not plan.whole:
+        return "nothing of what is allowed helps"
+    found = plan.copied.findings if plan.after is None else plan.after.findings
+    codes = dict.fromkeys(f.code for f in found if f.severity is not Severity.NOTE)
+    if codes:
+        return f"what no repair puts right stays: {', '.join(codes)}"
+    return "the file can stay as it is"
 
 
 def _compared(plan: Plan) -> Iterator[RenderableType]:

@@ -809,3 +809,13 @@ def test_a_state_of_another_model_is_not_repaired(tmp_path: Path) -> None:
         assert result.exit_code == code, result.output
         assert new.exists() == (code == 0)
         assert ("it is not of other.gguf" in result.output) == (code == 1)
+
+
+def test_what_no_repair_puts_right_is_said_to_stay() -> None:
+    for name, said in (
+        ("damaged/ggsq3.kv.xyt--cells.token-differs.slot", "stays: cells.token-differs"),
+        ("intact/ggsq3.kv.xyt--qwen2vl-b10809.slot", "the file can stay as it is"),
+    ):
+        result = CliRunner().invoke(app, ["repair", str(SAMPLE.parents[1] / name)])
+        assert result.exit_code == 0
+        assert said in result.output

@@ -184,7 +184,7 @@ def gain(shown: Overview) -> tuple[str, str, str]:
     if plan is None:
         return "bad", "none possible", shown.hopeless
     if not plan.steps:
-        if worst(shown.findings) is Severity.ERROR and plan.whole:
+        if worst(shown.findings) not in (None, Severity.NOTE) and plan.whole:
             return "note", "none by itself", "the findings say what can be done"
         helpless = plan.refused or not plan.whole
         return (
