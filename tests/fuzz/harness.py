@@ -17,7 +17,6 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import atheris
@@ -26,46 +25,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 gc.set_threshold(100_000)
 
 with atheris.instrument_imports(include=["formats", "inspector"]):
-    from inspector.check import checked
     from inspector.fuzzing.afl import changed
-    from inspector.render.as_json import to_dict
-    from inspector.repair.draft import Options
-    from inspector.repair.plan import planned
-    from inspector.repair.state import Refused
-    from inspector.report import examined
-    from inspector.server.target import target_of
+    from tests.fuzz.entries import ENTRIES
 
 MOST_SECONDS = 1.0
 MOST_BYTES = 200 << 20
-COMMAND = "llama-server -m {} -c 512 -np 1 -fa on"
-MODELS = Path(__file__).parents[1] / "oracle" / "models"
 
 
 class TooMuch(Exception):
     """A run that took longer, or more memory, than any file is worth."""
 
 
-def inspect(path: Path) -> None:
-    with examined(path, deep=True) as report:
-        to_dict(report)
-
-
-def check(path: Path) -> None:
-    model = MODELS / ("qwen35.gguf", "gemma3-iswa.gguf")[path.stat().st_size % 2]
-    with target_of(COMMAND.format(model)) as target, checked(path, target):
-        pass
-
-
-def repair(path: Path) -> None:
-    with target_of(COMMAND.format(MODELS / "qwen35.gguf")) as target:
-        try:
-            with planned(path, target, Options(allow_loss=True), "new"):
-                pass
-        except Refused:
-            pass
-
-
-ENTRIES: dict[str, Callable[[Path], None]] = {"inspect": inspect, "check": check, "repair": repair}
 ENTRY = ENTRIES[os.environ.get("SLOTSCOPE_FUZZ_ENTRY", "inspect")]
 ROOM = Path(tempfile.mkdtemp(prefix="slotscope-harness-", dir="/dev/shm")) / "state.slot"
 

@@ -2,8 +2,9 @@
 
     python -m tests.fuzz.mutations --seconds 120 --seed 1
 
-A run fails with a traceback, after a second of the processor, or over 200 MB; what failed is kept
-in the folder that is named. The same seed tries the same files in the same order.
+`--entry check` and `--entry repair` ask for a verdict and a plan for some server instead. A run
+fails with a traceback, after a second of the processor, or over 200 MB; what failed is kept in the
+folder that is named. The same seed tries the same files in the same order.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ import traceback
 from pathlib import Path
 
 from inspector.fuzzing.afl import changed
-from inspector.render.as_json import to_dict
-from inspector.report import examined
 from samples.make import HERE as SAMPLES
+from tests.fuzz.entries import ENTRIES
 
 MOST_SECONDS = 1.0
 MOST_BYTES = 200 << 20
@@ -36,12 +36,11 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def tried(path: Path) -> str:
-    """Look at a file; what is wrong with how that went, if anything is."""
+def tried(entry: str, path: Path) -> str:
+    """Give a file to an entry; what is wrong with how that went, if anything is."""
     start, before = time.thread_time(), peak()
     try:
-        with examined(path, deep=True) as report:
-            to_dict(report)
+        ENTRIES[entry](path)
     except Exception:
         return traceback.format_exc()
     took, more = time.thread_time() - start, peak() - before
@@ -50,7 +49,7 @@ def tried(path: Path) -> str:
     return ""
 
 
-def work(seed: int, seconds: float, room: str) -> tuple[int, int]:
+def work(entry: str, seed: int, seconds: float, room: str) -> tuple[int, int]:
     """Runs, and how many of them failed."""
     gc.set_threshold(100_000)
     dice, done, failed = random.Random(seed), 0, 0
@@ -64,7 +63,7 @@ def work(seed: int, seconds: float, room: str) -> tuple[int, int]:
                 mutated, _ = changed(mutated, dice, MOST_OF_A_FILE)
             path.write_bytes(mutated)
             done += 1
-            if what := tried(path):
+            if what := tried(entry, path):
                 failed += 1
                 kept = path.with_name(f"failed-{seed}-{done}")
                 path.rename(kept)
@@ -79,12 +78,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--entry", choices=sorted(ENTRIES), default="inspect")
     asked = parser.parse_args()
     room = tempfile.mkdtemp(prefix="slotscope-mutations-")
     start = time.monotonic()
     with multiprocessing.Pool(asked.jobs) as pool:
         seeds = range(asked.seed, asked.seed + asked.jobs)
-        found = pool.starmap(work, [(seed, asked.seconds, room) for seed in seeds])
+        found = pool.starmap(work, [(asked.entry, seed, asked.seconds, room) for seed in seeds])
     done, failed = (sum(column) for column in zip(*found, strict=True))
     rate = done / (time.monotonic() - start)
     print(f"{done - failed:,} reports, {rate:.0f} a second; failures are kept in {room}")
