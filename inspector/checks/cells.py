@@ -112,7 +112,7 @@ register(
     ),
     Code(
         "cells.pos-not-tokens",
-        Severity.WARNING,
+        Severity.NOTE,
         "A token has no cell at its place, and later ones have",
         "the file loads; a prompt that goes on behind the gap is not answered as the same prompt "
         'without memory, one that goes on inside it gets HTTP 500: "Invalid input batch."',

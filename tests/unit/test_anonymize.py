@@ -35,9 +35,12 @@ SUBJECTS = sorted(
 
 
 def findings(report: Report) -> list[tuple[str, str, int]]:
-    """Without those about seals and leftovers, which are no part of a copy."""
+    """Without those about seals and leftovers, which are no part of a copy.
+
+    Other ids have other digits: places in a JSON text move.
+    """
     return [
-        (one.code, one.path, one.span.start)
+        (one.code, one.path, 0 if one.carrier.endswith(".json") else one.span.start)
         for one in report.findings
         if not one.code.startswith(("seal.", "sidecar.leftover"))
     ]
