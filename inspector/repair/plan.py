@@ -288,11 +288,6 @@ def _of_state(
 ) -> Plan:
     """The repair of a state, and of what belongs to it."""
     before, model = _checked(report, target), target.memory if target is not None else None
-    if before is not None and before.identity.outcome is Belongs.DIFFERS:
-        raise Refused(
-            f"it is not of {before.target.model_name}: {before.identity.evidence}; no copy of it "
-            "is right there (`slotscope whose` finds its model)"
-        )
     mended, steps = _mended(report, model)
     if mended is not report:
         if not options.allows("correct-word"):
@@ -300,6 +295,15 @@ def _of_state(
         before_or_mended = _checked(mended, target)
     else:
         before_or_mended = before
+    if before_or_mended is not None and before_or_mended.identity.outcome is Belongs.DIFFERS:
+        model_name, evidence = (
+            before_or_mended.target.model_name,
+            before_or_mended.identity.evidence,
+        )
+        raise Refused(
+            f"it is not of {model_name}: {evidence}; no copy of it is right there "
+            "(`slotscope whose` finds its model)"
+        )
     draft = _draft(mended, before_or_mended, options, remaking=remaking)
     draft.steps += steps
     draft.companions = dict(companions)

@@ -21,7 +21,7 @@ from tests.oracle.trial import MODELS, NAME, Bench
 pytestmark = pytest.mark.oracle
 
 SERVERS = (build_of(7551), build_of(9538), BUILDS[-1])
-SINCE = {"qwen35": 8000}
+SINCE = {"qwen35": 8000, "glm4moe-nextn": 8000}
 """Builds that know a model."""
 PROMPT = (1, *(262 + (37 * i + 11) % 200 for i in range(60)))
 OTHERS = tuple(300 + (7 * i) % 90 for i in range(12))
