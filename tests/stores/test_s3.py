@@ -80,7 +80,7 @@ def put(name: str, folder: Path) -> str:
 def plain(row: Row, folder: str) -> Row:
     """A row without what stores do not tell, or what is not fetched from them."""
     path = row.path.removeprefix(folder)
-    return replace(row, path=path, mtime_ns=None, contents="", bytes_read=0, model="")
+    return replace(row, path=path, mtime_ns=None, identity="", contents="", bytes_read=0, model="")
 
 
 def test_objects_have_the_rows_of_files(store: Store, folder: Path, job: Job) -> None:
