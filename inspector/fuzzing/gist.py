@@ -17,12 +17,16 @@ _MACHINERY = re.compile(
     r"^(?:__|abort$|raise$|gsignal$|ggml_abort|std::terminate|std::rethrow|__cxa|_Unwind|start_thread|clone)"
 )
 
+_TIME = r"^(?:\d+\.\d\d\.\d{3}\.\d{3} (?:[A-Z] )?)?"
+"""With the level, of a line of a llama.cpp log; another thread may go on behind it."""
 _FATAL = re.compile(
     r"assert\w*\b.*(?:fail|false)|GGML_ASSERT|terminate called|what\(\):|panicked at|fatal|"
     r"abort|stack smashing|double free|corrupt|"
-    r"^\S+\.(?:c|cc|cpp|cxx|cu|h|hpp|m|mm):\d+: ",
+    + _TIME
+    + r"\S+\.(?:c|cc|cpp|cxx|cu|h|hpp|m|mm):\d+: ",
     re.IGNORECASE,
 )
+_HEAD = re.compile(_TIME)
 _CRASH = re.compile(
     r"libFuzzer: deadly|panicked at |^panic: |"
     r"Fatal Python error|GGML_ASSERT\(.*\) failed|terminate called after",
@@ -85,7 +89,7 @@ def gist_of(log: str, names: tuple[str, ...] = ()) -> str:
         says = lines[lines.index(says) + 1]
     if _TRACEBACK in log:
         says = lines[-1]
-    says = sanitizer(log) or says
+    says = sanitizer(log) or _HEAD.sub("", says)
     return f"{_plain(says, names)}{stack}"[:_LONGEST]
 
 

@@ -162,6 +162,8 @@ def test_gists() -> None:
     assert gist_of("/src/kv.cpp:12: GGML_ASSERT(n <= 4) failed\n") == (
         "kv.cpp:#: GGML_ASSERT(n <= #) failed"
     )
+    torn = "0.00.054.054 /src/kv.cpp:12: no cell\nI slot: a task\n0.00.054.064 E slot: failed\n"
+    assert gist_of(torn) == "kv.cpp:#: no cell"
     assert gist_of("cannot load a.slot: 3 bytes\n", ("a.slot",)) == "cannot load {}: # bytes"
 
 
