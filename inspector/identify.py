@@ -153,18 +153,21 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     """
     span = span or source.whole()
     sections_read: Memory = {}
+    ends: Ends = {}
     judged: Judged = {}
     complete: list[Reading] = []
     partial: list[Reading] = []
+
+    def read(layout: Layout) -> Reading:
+        return _judged(source, decode(source, layout, span, sections_read), judged)
+
     for layouts in _stages(source, span):
-        tried = [decode(source, layout, span, sections_read) for layout in layouts]
-        complete += [_judged(source, decoding, judged) for decoding in tried if decoding.complete]
+        whole = [layout for layout in layouts if completes(source, layout, span, ends)]
+        complete += [read(layout) for layout in whole]
         if any(reading.sound for reading in complete):
             partial.clear()
             break
-        partial += [
-            _judged(source, decoding, judged) for decoding in tried if not decoding.complete
-        ]
+        partial += [read(layout) for layout in layouts if layout not in whole]
         if any(reading.explains or reading.cut_off for reading in complete + partial):
             break
     readings = [reading for reading in complete + partial if _credible(reading)]
