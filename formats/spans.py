@@ -256,7 +256,7 @@ class Record(Span):
         members: `"name" / declaration * "documentation"`, or `When(condition, …)`.
         role: what part of a state this is (`attention`, `swa`, `recurrent`, …).
         alone: whether its bytes say all about it; then it is read once for all layouts that have
-            it.
+            it; by default if it has a role.
         facts: what the declaration itself fixes, such as `cell_ext`; carried into the tree.
     """
 
@@ -264,13 +264,13 @@ class Record(Span):
         self,
         *members: Any,
         role: str = "",
-        alone: bool = True,
+        alone: bool | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.members = tuple(m if isinstance(m, When) else member(m) for m in members)
         self.role = role
-        self.alone = alone and bool(role)
+        self.alone = bool(role) if alone is None else alone
         self.facts = dict(facts or {})
         self.smallest = sum(m.con.smallest for m in self.members if isinstance(m, Member))
 
@@ -551,7 +551,7 @@ class Ragged(Span):
                 rows = min(max(1, chunk // stride), count - first)
                 data = cursor.peek(rows * stride)
                 columns = (data[lead + i :: stride] for i in range(size))
-                if any(column.strip(expected[i : i + 1]) for i, column in enumerate(columns)):
+                if any(column != expected[i : i + 1] * rows for i, column in enumerate(columns)):
                     return None
                 cursor.offset += len(data)
                 first, chunk = first + rows, min(2 * chunk, self._CHUNKS[1])

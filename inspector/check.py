@@ -116,8 +116,18 @@ def check_of(
     then: Request | None,
     *,
     numbers: bool = True,
+    remedies: bool = True,
 ) -> Check:
-    """Judge a file for a server; `numbers` says whether to look at what its tensors hold."""
+    """Judge a file for a server.
+
+    Args:
+        report: of the file.
+        target: the server.
+        requests: prompts to answer; none for the usual ones.
+        then: the prompt after each of them, if there is one.
+        numbers: whether to look at what its tensors hold.
+        remedies: whether to say what would make the server reuse more.
+    """
     held = report.tokens.count if report.tokens is not None else 0
     most = max((request.shared for request in requests), default=0)
     if most > held:
@@ -130,7 +140,7 @@ def check_of(
     report = _dated(report, identity)
     rotated = rotated_rows(report, identity)
     outcome = restore(report, target, rotated=rotated, identity=identity)
-    reuse, taken_for_granted = _reuse(report, target, outcome, requests, then)
+    reuse, taken_for_granted = _reuse(report, target, outcome, requests, then, remedies=remedies)
     assumed = (*target.assumed_of_states, *outcome.assumed)
     findings = in_order(
         (
@@ -187,6 +197,8 @@ def _reuse(
     outcome: Restore,
     requests: tuple[Request, ...],
     then: Request | None,
+    *,
+    remedies: bool,
 ) -> tuple[tuple[Next, ...], tuple[str, ...]]:
     held = report.tokens.count if report.tokens is not None else 0
     named = [("", request) for request in requests] or list(usual(held).items())
@@ -199,7 +211,7 @@ def _reuse(
 
         slot = restored(report, target)
         if outcome.outcome is Outcome.ACCEPTS and not isinstance(slot, str):
-            return _answers(report, target, slot, named, then)
+            return _answers(report, target, slot, named, then, remedies=remedies)
         how, reused, why = Answer.UNKNOWN, None, slot if isinstance(slot, str) else outcome.message
     nothing = [(name, Prediction(r, how, reused, None, "", why)) for name, r in named]
     after = None if then is None else Prediction(then, Answer.UNKNOWN, None, None, "", why)
@@ -212,10 +224,13 @@ def _answers(
     slot: Slot,
     named: Sequence[tuple[str, Request]],
     then: Request | None,
+    *,
+    remedies: bool,
 ) -> tuple[tuple[Next, ...], tuple[str, ...]]:
     from inspector.server.reuse import conditions, follow_up, predictions
 
-    found = predictions(report, target, tuple(request for _, request in named))
+    asked = tuple(request for _, request in named)
+    found = predictions(report, target, asked, remedies=remedies)
     assert not isinstance(found, str)
     answers = []
     for (name, request), one in zip(named, found, strict=True):

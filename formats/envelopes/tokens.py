@@ -98,6 +98,7 @@ PACKED_TOKENS = Record(
     )
     * "media chunks in the order of media_start",
     "padding" / Rest() * "zeros up to a multiple of four bytes",
+    alone=True,
 )
 
 _MARKED = Ahead("<i", lambda first: first == PACKED_MARKER, "the first word is -1")

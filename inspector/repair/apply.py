@@ -22,7 +22,7 @@ Progress = Callable[[int], None]
 _NOT_HERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EISDIR)
 """What systems answer to a call that they do not have for these files."""
 _AT_ONCE = 64 << 20
-"""Bytes between two reports of progress."""
+"""Bytes between two reports of progress, and between two requests to write them to the disk."""
 _MODE = 0o644
 """Permissions of a file that is made from nothing."""
 _BUFFER = 1 << 20
@@ -252,11 +252,34 @@ _HIDDEN, _PART = ".slotscope.", ".part"
 
 def _fill(descriptor: int, file: File, progress: Progress) -> None:
     os.fchmod(descriptor, file.mode)
+    progress = _sent_on(descriptor, progress)
     for segment in file.content.content:
         _copy(descriptor, segment, progress)
     if os.lseek(descriptor, 0, os.SEEK_CUR) != file.content.size:
         raise OSError(errno.EIO, "not all bytes were written")
     os.ftruncate(descriptor, file.content.size)
+
+
+def _sent_on(descriptor: int, progress: Progress) -> Progress:
+    """A progress that asks the system to write what it holds already, while more is copied.
+
+    Without that, all of a copy waits in memory until it is synced. Linux begins to write bytes that
+    are said not to be needed soon, and keeps them until they are on the disk.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return progress
+    sent = written = 0
+
+    def told(n: int) -> None:
+        nonlocal sent, written
+        written += n
+        if written - sent >= _AT_ONCE:
+            with suppress(OSError):
+                os.posix_fadvise(descriptor, sent, written - sent, os.POSIX_FADV_DONTNEED)
+            sent = written
+        progress(n)
+
+    return told
 
 
 def _name(place: _Place, path: Path) -> None:

@@ -280,7 +280,8 @@ def _looked_at(item: Item, place: Path, target: Target, *, verify: bool) -> Row:
                 held = report.tokens.count if report.tokens is not None else 0
                 numbers = target.model is not None or not item.remote
                 asked = (usual(held)["append"],)
-                row = _judged(row, check_of(report, target, asked, None, numbers=numbers))
+                check = check_of(report, target, asked, None, numbers=numbers, remedies=False)
+                row = _judged(row, check)
             if row.kind in LISTED and source.size <= SMALL and not item.remote:
                 from xxhash import xxh3_128_hexdigest
 

@@ -121,7 +121,11 @@ def follow_up(
 
 
 def predictions(
-    report: Report, target: Target, requests: tuple[Request, ...] = ()
+    report: Report,
+    target: Target,
+    requests: tuple[Request, ...] = (),
+    *,
+    remedies: bool = True,
 ) -> tuple[Prediction, ...] | str:
     """What a server does with prompts after it restored a file, each of them the first.
 
@@ -129,6 +133,7 @@ def predictions(
         report: of the file.
         target: the server.
         requests: the prompts; none for the usual ones.
+        remedies: whether to say what would make it reuse more.
 
     Returns:
         An answer for each; or why there is none, in words.
@@ -137,9 +142,12 @@ def predictions(
     if isinstance(slot, str):
         return slot
     held = report.tokens.count if report.tokens is not None else slot.n_tokens
+    asked = requests or tuple(usual(held).values())
+    if not remedies:
+        return tuple(predict(slot, target, request, remedies=False) for request in asked)
     others = tuple(_others(report, target))
     answers = []
-    for request in requests or tuple(usual(held).values()):
+    for request in asked:
         found = predict(slot, target, request)
         more = (*_by_other_lists(report, slot, target, found), *_by_build(others, found))
         answers.append(replace(found, would_change=(*found.would_change, *more)))

@@ -196,13 +196,16 @@ def rows(source: Source, block: Block, kind: GgmlType, index: Indices, elements:
         return _channels(source, block, kind, index, np.unique(elements))
     n_elements = kind.elements(block.row_bytes)
     assert n_elements is not None
-    found = []
-    for i in index.tolist():
-        data = source.read_at(block.data.start + i * block.row_bytes, block.row_bytes)
-        if len(data) < block.row_bytes:
-            raise NotTestable(f"{block.path}: the file ends inside")
-        found.append(dequantize(data, kind, n_elements))
-    return np.concatenate(found)
+    starts = [block.data.start + i * block.row_bytes for i in index.tolist()]
+    return dequantize(_joined(source, block, starts, block.row_bytes), kind, n_elements)
+
+
+def _joined(source: Source, block: Block, starts: list[int], size: int) -> bytes:
+    """So many bytes from each of some offsets, one after another."""
+    parts = [source.read_at(start, size) for start in starts]
+    if any(len(part) < size for part in parts):
+        raise NotTestable(f"{block.path}: the file ends inside")
+    return b"".join(parts)
 
 
 def _channels(
@@ -216,10 +219,10 @@ def _channels(
         if not run.any():
             continue
         first, last = int(index[run].min()), int(index[run].max())
-        span = (last + 1 - first) * size
-        for channel in channels.tolist():
-            data = source.read_at(block.data.start + (channel * n_cells + first) * size, span)
-            if len(data) < span:
-                raise NotTestable(f"{block.path}: the file ends inside")
-            found[run, channel] = dequantize(data, kind, last + 1 - first)[0, index[run] - first]
+        n_read = last + 1 - first
+        starts = [
+            block.data.start + (channel * n_cells + first) * size for channel in channels.tolist()
+        ]
+        read = dequantize(_joined(source, block, starts, n_read * size), kind, n_read)
+        found[np.ix_(run, channels)] = read[:, index[run] - first].T
     return found
