@@ -5,7 +5,7 @@ The rows stand beside their declarations; a family is imported when a file may b
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 
 from formats.layout import Layout
@@ -41,6 +41,8 @@ FAMILIES: dict[str, tuple[bytes, ...]] = {
     ),
 }
 """Module -> the magics of its rows; empty bytes for rows without one."""
+_MAGIC = 8
+"""Bytes of the longest magic."""
 
 
 @cache
@@ -57,12 +59,17 @@ def all_layouts() -> tuple[Layout, ...]:
 
 def marked_layouts(head: bytes) -> tuple[Layout, ...]:
     """The rows whose magics the first bytes of a file have, or begin."""
+    return tuple(layout for layout in _of_magic(head[:_MAGIC]) if _marked(head, *layout.mark))
+
+
+@lru_cache(maxsize=16)
+def _of_magic(head: bytes) -> tuple[Layout, ...]:
     return tuple(
         layout
         for module, magics in FAMILIES.items()
         if any(magic and _begins(head, magic) for magic in magics)
         for layout in _rows(module)
-        if layout.magic and _begins(head, layout.magic) and _marked(head, *layout.mark)
+        if layout.magic and _begins(head, layout.magic)
     )
 
 
