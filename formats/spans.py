@@ -286,7 +286,7 @@ class Record(Span):
         try:
             self._splice(self.members, cursor, own, trace)
         except Halted as halted:
-            if self.alone:
+            if self.alone and self.role:  # else it may be all of a frame, which goes on behind it
                 trace.remember_stop(start, cursor, self, halted.stop, depth)
             raise
         trace.leave(cursor.offset)

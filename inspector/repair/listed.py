@@ -132,7 +132,8 @@ def _prefixed(records: Sequence[Record], steps: list[Step], *, wanted: bool) -> 
     found, changed = [], 0
     for record in records:
         first = record.tgt[0] if record.tgt else None
-        if record.parts is None or record.prefixed == wanted or not isinstance(first, Keep):
+        unknown = record.parts is None and wanted
+        if unknown or record.prefixed == wanted or not isinstance(first, Keep):
             found.append(record)
             continue
         changed += 1

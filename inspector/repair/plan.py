@@ -425,7 +425,7 @@ def _checked(report: Report, target: Target | None) -> Check | None:
 
 
 def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, list[Step]]:
-    """The report on the file with the one word corrected that makes it whole."""
+    """The report on the file with the words corrected, one after another, that make it whole."""
     mend = report.identification.mend or _appendix_magic(report)
     if mend is None:
         return report, []
@@ -437,7 +437,8 @@ def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, li
         proven="counts of cells and of tokens on b10229 and b11549; count and magic of checkpoints "
         "on b11549",
     )
-    return report_of(source, report.bundle, report.beside, model), [step]
+    further, steps = _mended(report_of(source, report.bundle, report.beside, model), model)
+    return further, [step, *steps]
 
 
 def _appendix_magic(report: Report) -> Mend | None:
@@ -581,7 +582,7 @@ def _in_place(content: Content, first: Segment | None) -> Content:
 
 
 def _unpatched(content: Iterable[Segment]) -> Iterator[Segment]:
-    """Bytes of the file itself, and the corrected word apart."""
+    """Bytes of the file itself, and the corrected words apart."""
     for segment in content:
         if not (isinstance(segment, Keep) and isinstance(segment.source, Patched)):
             yield segment
@@ -589,11 +590,11 @@ def _unpatched(content: Iterable[Segment]) -> Iterator[Segment]:
         file, word, span = segment.source.of, segment.source.mend.span, segment.span
         first, last = max(span.start, word.start), min(span.stop, word.stop)
         if first >= last:
-            yield Keep(file, span)
+            yield from _unpatched([Keep(file, span)])
             continue
-        yield Keep(file, Span(span.start, first))
+        yield from _unpatched([Keep(file, Span(span.start, first))])
         yield Write(segment.source.read_at(first, last - first), "correct-word")
-        yield Keep(file, Span(last, span.stop))
+        yield from _unpatched([Keep(file, Span(last, span.stop))])
 
 
 def _anew(

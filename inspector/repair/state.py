@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from formats.bodies.compositions import MEMORY
 from formats.ggml_types import GgmlType
-from inspector.node import Node
+from inspector.node import Kind, Node
 from inspector.repair.segments import Composed, Content, Keep, Make
 from inspector.sections import Block, Section
 from inspector.source import Source
@@ -408,6 +408,8 @@ def _tokens(report: Report) -> TokenList:
     packed = tokens.packing == "packed"
     reading = report.identification.reading
     node = reading.decoding.root.get("tokens") if reading is not None else None
+    if node is not None and any(child.kind is Kind.GAP for child in node.children):
+        raise Refused("its token field is not whole")
     if not packed or not tokens.media or node is None:
         return TokenList(tokens.ids, packed)
     starts, chunks = node.rows("media_start"), node.get("media")

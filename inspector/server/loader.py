@@ -107,8 +107,8 @@ class Loader:
     def _words(self, code: str) -> tuple[int, ...] | None:
         """The next words; None beyond the end, where the loader goes on with what it had before."""
         layout = struct.Struct("<" + code)
-        at = self.offset
-        data = self._source.read_at(at, max(0, min(layout.size, self._end - at)))
+        left = self._end - self.offset
+        data = self._source.read_at(self.offset, min(layout.size, left)) if left > 0 else b""
         self.offset += layout.size
         if len(data) == layout.size:
             return layout.unpack(data)
@@ -201,7 +201,7 @@ class Loader:
             rows = min(_CHUNK // cell_bytes, (stop - at) // cell_bytes)
             data = self._source.read_at(at, rows * cell_bytes)
             columns = (data[4 + index :: cell_bytes][:rows] for index in range(4))
-            if any(c.strip(expected[i : i + 1]) for i, c in enumerate(columns)):
+            if any(c != expected[i : i + 1] * len(c) for i, c in enumerate(columns)):
                 raise self._refusal(
                     "seq-id-mismatch",
                     f"a cell of {member} has another number of sequence ids than {n_seq_id}",

@@ -91,6 +91,9 @@ def _sound(draft: Draft, swa: Cache) -> int:
     held = np.sort(swa.cells.pos)
     if not np.array_equal(held, np.arange(n_tokens - window, n_tokens)):
         raise Refused("the windowed section does not hold the last window and nothing else")
+    full = draft.state.cache("attention")
+    if full is not None and not np.array_equal(np.sort(full.cells.pos), np.arange(n_tokens)):
+        raise Refused("the other layers do not hold a cell for every token")
     return window
 
 

@@ -1,0 +1,60 @@
+"""Repairs of files with two faults at once left the second one to the next repair, or bytes out."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from inspector.repair.draft import Options
+from inspector.repair.plan import planned
+from inspector.repair.state import Refused
+from inspector.server.target import target_of
+from samples.make import HERE as SAMPLES
+
+NONE_KNOWN = struct.pack("<I", 77)
+
+
+def changed(name: str, path: Path, *words: tuple[int, bytes]) -> Path:
+    """A copy of a sample in which some bytes say something else."""
+    data = bytearray((SAMPLES / name).read_bytes())
+    for offset, word in words:
+        data[offset : offset + len(word)] = word
+    path.write_bytes(data)
+    return path
+
+
+def steps_of(path: Path, new: Path, build: str | None = None) -> list[str]:
+    """The actions of a repair, which is written to `new`."""
+    with target_of(None, build) as target:
+        asked = target if build is not None else None
+        with planned(path, asked, Options(), new.name) as plan:
+            (output,) = plan.outputs
+            new.write_bytes(output.content.read_at(0, output.content.size))
+            return [step.action for step in plan.steps]
+
+
+def test_two_wrong_words(tmp_path: Path) -> None:
+    name = "damaged/ggsq4.hybrid--appendix.magic.slot"
+    path = changed(name, tmp_path / "a.slot", (0x28C, NONE_KNOWN))
+    new = tmp_path / "b.slot"
+    assert steps_of(path, new) == ["correct-word", "correct-word"]
+    assert steps_of(new, tmp_path / "c.slot") == []
+
+
+def test_a_blob_of_a_list_that_nothing_explains(tmp_path: Path) -> None:
+    name = "damaged/pkcl1--sidecar.orphan.slot"
+    path = changed(name, tmp_path / "a.slot", (0x44, struct.pack("<i", -1)))
+    new = tmp_path / "b.slot"
+    assert steps_of(path, new, "turboquant@b9079") == ["convert-checkpoints"]
+    assert steps_of(new, tmp_path / "c.slot", "turboquant@b9079") == []
+
+
+def test_a_media_chunk_that_is_cut(tmp_path: Path) -> None:
+    data = (SAMPLES / "intact/ggsq2.kv--an-image.slot").read_bytes()
+    chunk = data.index(struct.pack("<QI", 1, 1))
+    size = struct.pack("<I", 4000)
+    path = changed("intact/ggsq2.kv--an-image.slot", tmp_path / "a.slot", (chunk - 4, size))
+    with pytest.raises(Refused, match="token field"), planned(path, None, Options(), "new"):
+        pass
