@@ -1,4 +1,4 @@
-"""Repairs of files with two faults at once left the second one to the next repair, or bytes out."""
+"""Repairs of files with more than one fault left work to the next repair, or bytes out."""
 
 from __future__ import annotations
 
@@ -58,3 +58,12 @@ def test_a_media_chunk_that_is_cut(tmp_path: Path) -> None:
     path = changed("intact/ggsq2.kv--an-image.slot", tmp_path / "a.slot", (chunk - 4, size))
     with pytest.raises(Refused, match="token field"), planned(path, None, Options(), "new"):
         pass
+
+
+def test_a_window_beside_layers_of_other_positions(tmp_path: Path) -> None:
+    """An anchor is no use there, and would get another one in front."""
+    name, first, stride = "intact/ggsq3.dsa-iswa--twelve-tokens.slot", 84, 12
+    later = [(first + stride * n, struct.pack("<I", n + 1)) for n in range(12)]
+    path, new = changed(name, tmp_path / "a.slot", *later), tmp_path / "b.slot"
+    assert steps_of(path, new, "b10229") == ["restamp", "unpack-tokens"]
+    assert steps_of(new, tmp_path / "c.slot", "b10229") == []
