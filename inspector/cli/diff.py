@@ -26,7 +26,8 @@ def diff(
         min=0,
         metavar="R",
         help="Exit 0 if both hold the same tokens and memory, in whatever form, and no error of a "
-        "layer is above R, relative to its largest number; implies --deep.",
+        "layer is above R, relative to its largest number, also in checkpoints that both have; "
+        "implies --deep.",
     ),
     show_tokens: bool = typer.Option(
         False, "--show-tokens", help="Print token ids. They are text: think before you paste them."
@@ -36,7 +37,8 @@ def diff(
     """Say what is different about A and B: bytes, tokens, fields, cells, checkpoints.
 
     Exit code 0 says that A and B, and the companions beside them, are equal byte for byte; with
-    --tolerance, that their content is equal. 1 says that they differ.
+    --tolerance, that their content is equal: also the checkpoints and companions that both have,
+    while one may have more of them. 1 says that they differ.
     """
     from inspector.diff.diff import NotCompared, bytes_to_compare, differences
     from inspector.report import examined

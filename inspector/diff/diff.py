@@ -72,18 +72,23 @@ class CheckpointDiff:
         a: of the first; None if it has none such.
         b: of the second.
         equal: whether all their blobs are equal.
+        others_equal: whether those besides the target blobs are.
         parts: sections of the target blobs, if those were compared.
     """
 
     a: Checkpoint | None
     b: Checkpoint | None
     equal: bool = False
+    others_equal: bool = False
     parts: tuple[SectionDiff, ...] = ()
 
     def within(self, tolerance: float) -> bool:
         """Whether both have it, and no error is larger than that."""
-        compared = bool(self.parts) and all(part.within(tolerance) for part in self.parts)
-        return self.equal or compared
+        if self.equal or not (self.others_equal and self.parts):
+            return self.equal
+        blobs = [one.record.blob for one in (self.a, self.b) if one is not None]
+        sound = all(blob is not None and blob.sound for blob in blobs)
+        return sound and all(part.within(tolerance) for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -153,11 +158,14 @@ class Diff:
     def same_content(self, tolerance: float = 0.0) -> bool:
         """Whether both hold the same tokens and the same memory, in whatever form.
 
-        Of checkpoint lists it is the checkpoints.
+        Of checkpoint lists it is the checkpoints. A state may have more of them than the other, and
+        more companions, but what both have is the same.
 
         Args:
             tolerance: largest error of a layer, relative to its largest number.
         """
+        if not self._same_beside(tolerance):
+            return False
         if self.same_bytes:
             return True
         readings = self.a.identification.reading, self.b.identification.reading
@@ -172,6 +180,30 @@ class Diff:
         tokens = self.tokens.equal if self.tokens is not None else not any(given)
         return tokens and all(section.within(tolerance) for section in self.sections)
 
+    def _same_beside(self, tolerance: float) -> bool:
+        """Whether the checkpoints and companions that both have hold the same."""
+        own, other = ([one for one in self.checkpoints if getattr(one, s) is None] for s in "ba")
+        pairs = (one for one in self.checkpoints if one.a is not None and one.b is not None)
+        return (
+            not (own and other)
+            and all(one.within(tolerance) for one in pairs)
+            and all(self._same_companion(one) for one in self.companions)
+        )
+
+    def _same_companion(self, one: CompanionDiff) -> bool:
+        """Whether only one side has it, or it is equal, or the checkpoints in it say all of it."""
+        if one.equal or one.a is None or one.b is None:
+            return True
+        sides = zip((self.a, self.b), (one.a, one.b), strict=True)
+        found = [
+            other.listing
+            for side, file in sides
+            for other in side.beside
+            if other.companion == file
+        ]
+        whole = [listing for listing in found if listing and not (listing.cut or listing.rest)]
+        return len(whole) == 2
+
     @property
     def beginning(self) -> str:
         """Which of them, A or B, the other holds all of and goes on; empty if neither.
@@ -182,6 +214,9 @@ class Diff:
         if tokens is None or not tokens.whole or tokens.divergent or tokens.equal:
             return ""
         side = "A" if tokens.a.count < tokens.b.count else "B"
+        both = (one for one in self.checkpoints if one.a is not None and one.b is not None)
+        if self.deep and not all(one.within(0) for one in both):
+            return ""
         for one in self.sections:
             match = one.match
             if match is None or match.why or match.others:
@@ -297,7 +332,11 @@ def _checkpoints(a: Report, b: Report, deep: bool, progress: Progress) -> Iterat
             yield CheckpointDiff(own, None)
             continue
         other = alike.pop(0)
-        equal = _equal_blobs((a, own), (b, other))
+        target, others = (
+            _equal_blobs((a, own), (b, other), names)
+            for names in (("data_tgt",), ("data_dft", "data_spec"))
+        )
+        equal = target and others
         parts: tuple[SectionDiff, ...] = ()
         blobs = own.record.blob, other.record.blob
         if deep and not equal and blobs[0] is not None and blobs[1] is not None:
@@ -307,7 +346,7 @@ def _checkpoints(a: Report, b: Report, deep: bool, progress: Progress) -> Iterat
                 if blob is not None
             )
             parts = tuple(_sections(a, b, here, there, deep, progress))
-        yield CheckpointDiff(own, other, equal, parts)
+        yield CheckpointDiff(own, other, equal, others, parts)
     yield from (CheckpointDiff(None, other) for alike in left.values() for other in alike)
 
 
@@ -323,12 +362,14 @@ def _source(report: Report, point: Checkpoint) -> Source:
     return report.source if carrier == report.name else next(beside, report.source)
 
 
-def _equal_blobs(a: tuple[Report, Checkpoint], b: tuple[Report, Checkpoint]) -> bool:
-    """Whether all blobs of two checkpoints are there, and equal."""
+def _equal_blobs(
+    a: tuple[Report, Checkpoint], b: tuple[Report, Checkpoint], names: tuple[str, ...]
+) -> bool:
+    """Whether two checkpoints are complete, and these blobs of them equal."""
     own, other = a[1].record, b[1].record
     if not (own.complete and other.complete):
         return False
-    for name in ("data_tgt", "data_dft", "data_spec"):
+    for name in names:
         spans = getattr(own, name), getattr(other, name)
         one, two = (span if span is not None and len(span) else None for span in spans)
         if one is None and two is None:

@@ -99,11 +99,11 @@ def _verdict(diff: Diff, tolerance: float | None) -> Iterator[Text]:
         return
     if diff.same_content():
         what = "every token, cell and number" if diff.sections else "every checkpoint"
-        words = f"same content in another form: {what} is equal"
+        words = f"same content in another form: {what} is equal{_alone(diff)}"
         yield text((words, STYLES["recognised"]))
     elif tolerance is not None and diff.same_content(tolerance):
         words = f"same content: no error above {tolerance:g} of the largest number of its layer"
-        yield text((words, STYLES["recognised"]))
+        yield text((words + _alone(diff), STYLES["recognised"]))
     elif side := diff.beginning:
         other = "B" if side == "A" else "A"
         what = "tokens, cells and numbers" if diff.deep else "tokens and cells"
@@ -121,6 +121,12 @@ def _verdict(diff: Diff, tolerance: float | None) -> Iterator[Text]:
     places = dict.fromkeys(one for one in diff.owners if one)
     where = f", in {' | '.join(places)}" if places else ""
     yield text(f"bytes differ from 0x{diff.first:x} on{where}")
+
+
+def _alone(diff: Diff) -> str:
+    """Which of them has checkpoints that the other has not."""
+    sides = {"A" if one.b is None else "B" for one in diff.checkpoints if not (one.a and one.b)}
+    return "".join(f"; checkpoints only in {side}" for side in sides)
 
 
 def _areas(diff: Diff) -> Iterator[str]:

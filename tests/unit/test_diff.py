@@ -20,6 +20,7 @@ from inspector.diff import numbers as diff_numbers
 from inspector.repair.draft import Options
 from inspector.repair.outcome import carry_out
 from inspector.repair.plan import planned
+from inspector.report import examined
 from inspector.server.target import target_of
 from tests.support.gguf import model_file
 from tests.support.writer import (
@@ -456,3 +457,39 @@ def test_no_number_is_no_tolerance() -> None:
     file = str(SAMPLES / "intact/ggsq2.kv--twelve-tokens.slot")
     result = CliRunner().invoke(app, ["diff", file, file, "--tolerance", "nan"])
     assert result.exit_code == 2
+
+
+def test_checkpoints_are_content(tmp_path: Path) -> None:
+    """Equal states whose checkpoints are not hold not the same."""
+    name = "ggsq2.hybrid--with-pkcl1.slot"
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for suffix in ("", ".ckpt"):
+            shutil.copyfile(
+                SAMPLES / "intact" / (name + suffix), tmp_path / folder / (name + suffix)
+            )
+    one, two = tmp_path / "a" / name, tmp_path / "b" / name
+    beside = Path(f"{two}.ckpt")
+    good = beside.read_bytes()
+    beside.write_bytes(good[:-4] + struct.pack("<f", struct.unpack("<f", good[-4:])[0] * 1.001))
+    assert [ran(one, two, "--tolerance", words).exit_code for words in ("0", "0.1")] == [1, 0]
+    assert json.loads(ran(one, two, "--json", "--deep").stdout)["same_content"] is False
+    for damaged in (good[:-1], b"\0" + good[1:]):
+        beside.write_bytes(damaged)
+        assert ran(one, two, "--tolerance", "0.1").exit_code == 1
+    beside.unlink()
+    assert ran(one, two, "--tolerance", "0").exit_code == 0
+
+
+def test_checkpoints_in_the_file_are_content(tmp_path: Path) -> None:
+    one = SAMPLES / "intact" / "ggsq4.hybrid--lfm2-b11549-checkpoints.slot"
+    data = bytearray(one.read_bytes())
+    with examined(one) as report:
+        blob = report.checkpoints[0].record.data_tgt
+    assert blob is not None
+    data[blob.stop - 2] ^= 0x40
+    two = tmp_path / "b.slot"
+    two.write_bytes(data)
+    result = ran(one, two, "--tolerance", "0")
+    assert (result.exit_code, "they differ: checkpoints\n" in result.output) == (1, True)
+    assert "is equal" not in ran(one, two, "--deep").output
