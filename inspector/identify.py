@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from formats.bodies.compositions import PARTIAL
@@ -156,7 +157,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     ends: Ends = {}
     judged: Judged = {}
     complete: list[Reading] = []
-    partial: list[Reading] = []
+    partly: list[Reading] = []
 
     def read(layout: Layout) -> Reading:
         return _judged(source, decode(source, layout, span, sections_read), judged)
@@ -165,12 +166,12 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         whole = [layout for layout in layouts if completes(source, layout, span, ends)]
         complete += [read(layout) for layout in whole]
         if any(reading.sound for reading in complete):
-            partial.clear()
+            partly.clear()
             break
-        partial += [read(layout) for layout in layouts if layout not in whole]
-        if any(reading.explains or reading.cut_off for reading in complete + partial):
+        partly += [read(layout) for layout in layouts if layout not in whole]
+        if any(reading.explains or reading.cut_off for reading in complete + partly):
             break
-    readings = [reading for reading in complete + partial if _credible(reading)]
+    readings = [reading for reading in complete + partly if _credible(reading)]
     readings.sort(key=lambda reading: reading.rank, reverse=True)
     if readings and not readings[0].explains:  # nor does a wrong version besides
         version = int.from_bytes(source.read_at(span.start + 4, 4), "little")
@@ -184,9 +185,8 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
     elif more := [reading for reading in readings if _goes_on(reading, readings[0])]:
         readings.sort(key=lambda reading: reading in more, reverse=True)
-    fits = (memory, PARTIAL.get(memory, memory)) if memory else ()
-    if any(reading.explains and reading.layout.memory in fits for reading in readings):
-        readings.sort(key=lambda reading: reading.layout.memory in fits, reverse=True)
+    if memory:
+        readings.sort(key=partial(_is_of, memory, _likely(readings)), reverse=True)
     if not readings:
         return Identification(Verdict.UNKNOWN, None, (), Interval(None, None), None, None)
     best = replace(readings[0], decoding=_with_blobs(source, readings[0].decoding))
@@ -205,6 +205,20 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
                 builds = builds.hull(other_builds)
                 writer = writer if other_writer == writer else None
     return Identification(verdict, best, competing, builds, writer, mend)
+
+
+def _likely(readings: list[Reading]) -> list[Reading]:
+    """Those that explain the file; if none does, those that fare as well as the best one."""
+    best = [(reading.score, reading.decoding.end) for reading in readings[:1]]
+    return [reading for reading in readings if reading.explains] or [
+        reading for reading in readings if (reading.score, reading.decoding.end) in best
+    ]
+
+
+def _is_of(memory: str, likely: list[Reading], reading: Reading) -> bool:
+    """Whether a likely reading is one of a model with this memory."""
+    fits = (memory, PARTIAL.get(memory, memory))
+    return reading.layout.memory in fits and any(reading is one for one in likely)
 
 
 def _stages(source: Source, span: Span) -> Iterable[list[Layout]]:

@@ -106,6 +106,12 @@ def repair(
         complain(f"{file}: {error}")
     except Refused as error:
         complain(f"{file}: {error}")
+        if json:
+            from json import dumps
+
+            from inspector.render.repair_json import refused
+
+            document(dumps(refused(str(error)), indent=2))
         code = FINDINGS
     raise typer.Exit(code)
 

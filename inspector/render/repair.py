@@ -70,6 +70,8 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
         unchanged = " unchanged" if same else ""
         yield text(("written", "green"), f"{unchanged}: {', '.join(names)}")
         yield text(f"how it was made: {new}{RECORD}")
+        if codes := _staying(plan):
+            yield text(f"what no repair puts right stays: {codes}")
     else:
         yield text(f"nothing is written: {written.hindrance or _hint(plan)}")
 
@@ -81,11 +83,17 @@ def _hint(plan: Plan) -> str:
         return "nothing is to be done, of what is allowed"
     if not plan.whole:
         return "nothing of what is allowed helps"
-    found = plan.copied.findings if plan.after is None else plan.after.findings
-    codes = dict.fromkeys(f.code for f in found if f.severity is not Severity.NOTE)
-    if codes:
-        return f"what no repair puts right stays: {', '.join(codes)}"
+    if codes := _staying(plan):
+        return f"what no repair puts right stays: {codes}"
+    if plan.before is None:
+        return "the file itself needs nothing; --for or --build fits it to a server"
     return "the file can stay as it is"
+
+
+def _staying(plan: Plan) -> str:
+    """Codes of what is wrong with the copy; empty if nothing is."""
+    found = (finding for finding in plan.left if finding.severity is not Severity.NOTE)
+    return ", ".join(dict.fromkeys(finding.code for finding in found))
 
 
 def _compared(plan: Plan) -> Iterator[RenderableType]:

@@ -49,5 +49,18 @@ def to_dict(plan: Plan, written: Written) -> dict[str, Any]:
     }
 
 
+def refused(why: str) -> dict[str, Any]:
+    """The document for a file of which no copy can be made."""
+    nothing: dict[str, Any] = {"actions": [], "refused": [], "not_needed": [], "outputs": []}
+    rest: dict[str, Any] = {
+        "record": None,
+        "removed": [],
+        "hindrance": why,
+        "before": None,
+        "after": None,
+    }
+    return {"schema": SCHEMA, **nothing, **rest}
+
+
 def _seen(report: Report, check: Check | None) -> dict[str, Any]:
     return verdict_json.to_dict(check) if check is not None else as_json.to_dict(report)

@@ -9,12 +9,20 @@ from pathlib import Path
 
 from inspector.bundle import NOT_OPENED, SUFFIXES, Bundle, Companion, File, Role, look_into
 from inspector.check import Check, check_of
-from inspector.findings import Severity, worst
+from inspector.findings import Finding, Severity, worst
 from inspector.mend import Mend, Patched
 from inspector.model.geometry import MemoryExpectation
 from inspector.model.identity import Outcome as Belongs
 from inspector.repair.actions.anchor import window_anchor
-from inspector.repair.actions.checkpoints import companions, convert, drop, mend, prompt, see_any
+from inspector.repair.actions.checkpoints import (
+    OF_LISTS,
+    companions,
+    convert,
+    drop,
+    mend,
+    prompt,
+    see_any,
+)
 from inspector.repair.actions.form import restamp, unpack
 from inspector.repair.actions.from_ik import from_ik
 from inspector.repair.actions.layers import drop_layers
@@ -207,9 +215,16 @@ class Plan:
         return worst(self.copied.findings) is not Severity.ERROR
 
     @property
+    def left(self) -> tuple[Finding, ...]:
+        """What is found in the copy, for its server if there is one."""
+        return self.copied.findings if self.after is None else self.after.findings
+
+    @property
     def complete(self) -> bool:
-        """Whether the copy has all that could be of use in it, as far as that is known."""
-        return self.whole and not self.report.bundle.barred
+        """Whether no error is left in the copy, and it has all that could be of use in it."""
+        wrong = worst(self.left) is Severity.ERROR
+        lost = self.report.bundle.barred or any(name in OF_LISTS for name, _ in self.refused)
+        return self.whole and not wrong and not lost
 
     @property
     def futile(self) -> bool:

@@ -68,6 +68,7 @@ class Save:
         n: tokens of the prompt.
         flags: of the server.
         slot: the one that is saved.
+        n_predict: tokens of the answer; the last one is not in memory.
     """
 
     model: str
@@ -75,12 +76,14 @@ class Save:
     n: int = 100
     flags: str = f"-c 512 {PLAIN}"
     slot: int = 0
+    n_predict: int = 1
 
     def put(self, bench: Bench, path: Path) -> None:
         """Write it, with what lies beside it."""
         build, model = build_of(self.build), model_of(self.model)
         with bench.serve(build, model, self.flags.split()) as server:
-            answer = server.complete((1, *prompt(self.n - 1)), self.slot, n_predict=1)
+            asked = (1, *prompt(self.n - 1))
+            answer = server.complete(asked, self.slot, n_predict=self.n_predict)
             assert answer.ok, answer
             assert server.save(path.name, self.slot).ok
 

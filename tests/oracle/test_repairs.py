@@ -458,6 +458,15 @@ ANCHORS = [
         for model in ("gemma3-iswa", "gptoss")
         for build in (9538, 10566, 10809, 11063, 11549)
     ),
+    *(
+        Case(
+            Save(model, 11549, 100, n_predict=101),
+            11549,
+            "window-anchor",
+            {"append": (95, 200), "identical": (95, 95)},
+        )
+        for model in ("gemma3-iswa", "gptoss")
+    ),
 ]
 
 WORDS = [

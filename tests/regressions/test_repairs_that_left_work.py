@@ -10,6 +10,7 @@ import pytest
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.state import Refused
+from inspector.report import examined
 from inspector.server.target import target_of
 from samples.make import HERE as SAMPLES
 
@@ -67,3 +68,13 @@ def test_a_window_beside_layers_of_other_positions(tmp_path: Path) -> None:
     path, new = changed(name, tmp_path / "a.slot", *later), tmp_path / "b.slot"
     assert steps_of(path, new, "b10229") == ["restamp", "unpack-tokens"]
     assert steps_of(new, tmp_path / "c.slot", "b10229") == []
+
+
+def test_a_word_of_a_state_with_checkpoints_behind_it(tmp_path: Path) -> None:
+    """It was put right without a word."""
+    sample = "intact/ggsq4.hybrid--two-checkpoints.slot"
+    with examined(SAMPLES / sample) as report:
+        (cells,) = [part.tables[0] for part in report.sections if part.path == "recr"]
+        at = cells.span.start + 4
+    path = changed(sample, tmp_path / "a.slot", (at, struct.pack("<I", 1)))
+    assert steps_of(path, tmp_path / "b.slot") == ["correct-word"]

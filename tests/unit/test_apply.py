@@ -7,6 +7,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -45,7 +46,9 @@ from tests.support.writer import (
     pack,
 )
 
-SAMPLE = Path(__file__).resolve().parents[2] / "samples/intact/ggsq2.hybrid--with-pkcl1.slot"
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+SAMPLE = SAMPLES / "intact/ggsq2.hybrid--with-pkcl1.slot"
+DAMAGED = SAMPLES / "damaged"
 NAMES = ("new.bin", "new.bin.checkpoints", "new.bin" + RECORD)
 
 
@@ -819,3 +822,31 @@ def test_what_no_repair_puts_right_is_said_to_stay() -> None:
         result = CliRunner().invoke(app, ["repair", str(SAMPLE.parents[1] / name)])
         assert result.exit_code == 0
         assert said in result.output
+
+
+def test_what_stays_wrong_is_said_of_a_copy_too(tmp_path: Path) -> None:
+    path, new = tmp_path / "slot.bin", tmp_path / "new.bin"
+    shutil.copyfile(DAMAGED / "ggsq2.hybrid--recurrent.pos-mismatch.slot", path)
+    code, text = shown(path, "--build", "b10229", "-o", new)
+    assert code == 1
+    assert new.exists()
+    assert "what no repair puts right stays: recurrent.pos-mismatch" in text
+
+
+def test_a_list_that_may_not_be_mended_is_not_all_that_could_be_done(tmp_path: Path) -> None:
+    path, new = tmp_path / "slot.bin", tmp_path / "new.bin"
+    shutil.copyfile(DAMAGED / "ggsq4.hybrid--appendix.truncated.slot", path)
+    words = (path, "--build", "b11549", "-o", new, "--only", "drop-checkpoints")
+    code, text = shown(*words)
+    assert code == 1
+    assert "the copy has none of its checkpoints" in text
+
+
+def test_a_refusal_is_a_document_too(tmp_path: Path) -> None:
+    path = DAMAGED / "ggsq2.kv--file.truncated.slot"
+    result = CliRunner().invoke(app, ["repair", str(path), "--json"])
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["schema"] == "slotscope.repair/1"
+    assert (found["actions"], found["outputs"], found["after"]) == ([], [], None)
+    assert "not whole" in found["hindrance"]

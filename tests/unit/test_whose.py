@@ -91,3 +91,13 @@ def test_a_model_with_several_names_is_looked_at_once(tmp_path: Path) -> None:
     for n in range(3):
         (tmp_path / f"{n}.gguf").symlink_to(MODELS / name)
     assert [path.name for path in model_files([tmp_path])] == ["0.gguf"]
+
+
+def test_a_state_that_ends_before_the_first_layer_is_of_no_other_model(tmp_path: Path) -> None:
+    """The windowed layers come last: what is left looks like a state without windows."""
+    whole = (SAMPLES / "intact" / "ggsq2.iswa--gemma3-b10229-long.slot").read_bytes()
+    path = tmp_path / "slot.bin"
+    for size in range(len(whole) // 20, len(whole), len(whole) // 20):
+        path.write_bytes(whole[:size])
+        (found,) = candidates(path, [MODELS / "gemma3-iswa.gguf"])
+        assert found.outcome is not Outcome.DIFFERS, (size, found.why)

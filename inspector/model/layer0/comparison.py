@@ -28,6 +28,8 @@ from inspector.source import Source
 
 _F32 = next(kind for kind in TYPES if kind.name == "f32")
 _NO_KEYS = "the state holds no keys of layer 0"
+_FULL = "base"
+"""The section of layers without a window beside that of layers with one."""
 _UNTURNED = Rope(RopeType.NONE, 0)
 
 
@@ -166,7 +168,7 @@ class Comparison:
         """The section with layer 0: that of windowed layers, or the only one that there is."""
         for kind in ("swa", "attention") if self.layer.windowed else ("attention",):
             for section in self.sections:
-                if section.kind == kind:
+                if section.kind == kind and not (self.layer.windowed and section.path == _FULL):
                     return section
         raise NotTestable(_NO_KEYS)
 

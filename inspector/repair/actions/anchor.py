@@ -20,6 +20,8 @@ from inspector.repair.state import Cache, Cells, Refused, Tensor
 ACTION = "window-anchor"
 _PROVEN_FROM = 9473
 """From which on saves hold the window alone, and every request meets the gate."""
+_WORTH = 32
+"""Tokens behind the last checkpoint for which a file is changed."""
 
 
 def window_anchor(draft: Draft) -> None:
@@ -32,7 +34,10 @@ def window_anchor(draft: Draft) -> None:
         return
     if any(finding.code == "cells.window-anchor" for finding in draft.report.findings):
         return
-    needless = build is None or (build.number or 0) < _PROVEN_FROM or draft.records
+    n_tokens = len(draft.state.tokens.ids)
+    kept = max((record.n_tokens for record in draft.records), default=0)
+    enough = bool(draft.records) and n_tokens - kept < _WORTH
+    needless = build is None or (build.number or 0) < _PROVEN_FROM or enough
     if (needless or is_open(draft, swa)) and not asked:
         return
     if not draft.fits:
@@ -40,13 +45,16 @@ def window_anchor(draft: Draft) -> None:
             raise Refused("trim would have to be done first")
         return
     window = _sound(draft, swa)
-    n_tokens = len(draft.state.tokens.ids)
     pos = n_tokens - window - 1
     draft.take(
         Step(
             ACTION,
             "the server looks for a cell in front of what the next token sees, finds none, and "
-            f"evaluates all {n_tokens:,} tokens again",
+            + (
+                f"goes back to the checkpoint at {kept:,} of {n_tokens:,} tokens"
+                if kept
+                else f"evaluates all {n_tokens:,} tokens again"
+            ),
             f"adds one cell at position {pos:,} in front of the windowed section, with zero rows. "
             f"Every token that can follow stands at {n_tokens:,} or later and sees {pos + 1:,} and "
             "later: what the cell holds is never attended to",

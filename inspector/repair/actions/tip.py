@@ -111,8 +111,8 @@ def _of_windows(draft: Draft, swa: Cache) -> Record:
     draft.take(
         Step(
             ACTION,
-            "servers want a checkpoint that begins below what the next token sees, and a save "
-            "holds exactly that: without one nothing is reused",
+            "servers want cells or a checkpoint below what the next token sees, and a save holds "
+            "exactly that",
             f"adds a checkpoint of {n_tokens:,} tokens, positions {pos_min:,} to {highest:,}: the "
             "windowed section once more, its lowest position written one lower. Sound, for only "
             f"position {highest:,} is evaluated again, which sees the positions from "

@@ -35,7 +35,8 @@ def correct_words(draft: Draft) -> None:
         whole = Composed(content, "")
     except Refused:
         return  # what the target needs may do without
-    if whole.size != reading.decoding.end:
+    appendix = reading.decoding.root.get("appendix")
+    if whole.size != (reading.decoding.end if appendix is None else appendix.span.start):
         return
     found = list(_differing(draft, whole))
     if found and not draft.options.allows(ACTION):
