@@ -93,7 +93,7 @@ class Anonymous:
 
     Attributes:
         files: what is added to the name of the copy -> bytes; the file itself first.
-        originals: the files that were read.
+        originals: the file and all that lies beside it.
         mtimes_ns: when they were last changed: by that a stale companion is known.
         left_out: companions that are not copied, and why.
         n_ids: how many different token ids were replaced.
@@ -139,7 +139,8 @@ def anonymized(path: Path, key: bytes = b"") -> Anonymous:
         files = {one.suffix: _copy(one, scrambler) for one in whole}
         _put_hashes_right(whole, files, scrambler)
         _check(path, report, files)
-    originals = tuple(one.path for one in whole)
+    companions = (Path(companion.file.path) for companion in report.bundle.companions)
+    originals = (path, *companions, path.with_name(path.name + RECORD))
     times = tuple(one.report.bundle.subject.mtime_ns for one in whole)
     return Anonymous(files, originals, times, tuple(left_out), len(scrambler.old))
 

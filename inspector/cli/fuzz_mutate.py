@@ -56,43 +56,51 @@ def mutate(
 def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None:
     from inspector.fuzzing.mutators import mutant
     from inspector.fuzzing.subject import NoSuchPlace
+    from inspector.repair.apply import File, NotWritten, see_apart, write
+    from inspector.repair.segments import Composed, Write
 
     if len(files) != 1:
         complain("--only makes a mutant of one file")
         raise typer.Exit(USAGE)
-    if output.exists() and not force:
-        complain(f"{output} is there already: --force replaces it")
-        raise typer.Exit(USAGE)
     try:
-        found = mutant(_subject(files[0]), mutation)
-    except NoSuchPlace as error:
-        complain(f"{files[0]}: {error}")
+        subject, originals = _subject(files[0])
+        found = mutant(subject, mutation)
+        made = _files(output, found)
+        see_apart(list(made), originals)
+        new = [
+            File(path, Composed((Write(data, "mutate"),), path.name), 0o644)
+            for path, data in made.items()
+        ]
+        write(new, (), lambda places: None, force=force)
+    except (NoSuchPlace, NotWritten) as error:
+        complain(str(error) if isinstance(error, NotWritten) else f"{files[0]}: {error}")
         raise typer.Exit(USAGE) from error
-    _write(output, found)
     document(f"{output}: {found.mutator.meaning}; a correct loader: {found.mutator.must}")
 
 
-def _write(path: Path, found: Mutant) -> None:
-    put(path, found.data)
-    for suffix, data in found.companions.items():
-        put(path.with_name(path.name + suffix), data)
+def _files(path: Path, found: Mutant) -> dict[Path, bytes]:
+    """What to write of a mutant that has this name."""
+    beside = {path.with_name(path.name + suffix): of for suffix, of in found.companions.items()}
+    return {path: found.data, **beside}
 
 
 def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: bool) -> None:
     from inspector.fuzzing.manifest import BUILDS, MUTATE_SCHEMA, entry_of_mutant
     from inspector.server.target import target_of
 
-    subjects = [(file, _subject(file)) for file in files]
+    subjects = [(file, *_subject(file)) for file in files]
+    originals = [path for _, _, read in subjects for path in read] if force else []
     ready(out, force=force)
     entries: list[dict[str, Any]] = []
     with ExitStack() as stack:
         targets = [stack.enter_context(target_of(build=build)) for build in BUILDS]
-        for file, subject in subjects:
+        for file, subject, _ in subjects:
             for found in _mutants(subject, seed, count):
                 name = f"{len(entries):05}-{found.mutator.name}{file.suffix}"
-                _write(out / name, found)
+                for path, data in _files(out / name, found).items():
+                    put(path, data, originals)
                 entries.append(entry_of_mutant(found, file.name, name, out / name, targets))
-    manifest(out, {"schema": MUTATE_SCHEMA, "seed": seed, "files": entries})
+    manifest(out, {"schema": MUTATE_SCHEMA, "seed": seed, "files": entries}, originals)
     kinds = len({entry["mutator"] for entry in entries})
     document(f"{out}: {len(entries):,} mutants of {kinds} kinds")
 
@@ -127,8 +135,8 @@ def _mutants(subject: Subject, seed: int, count: int | None) -> Iterator[Mutant]
                 return
 
 
-def _subject(file: Path) -> Subject:
-    """The file and the companions beside it."""
+def _subject(file: Path) -> tuple[Subject, list[Path]]:
+    """The file and the companions beside it, and where all of that is."""
     from inspector.bundle import bundle
     from inspector.fuzzing.subject import Subject
     from inspector.source import Unreadable, opened
@@ -140,8 +148,9 @@ def _subject(file: Path) -> Subject:
             return source.read_at(0, source.size)
 
     try:
-        beside = {one.suffix: read(one.file.path) for one in bundle(file).companions}
-        return Subject(read(file), beside)
+        companions = bundle(file).companions
+        beside = {one.suffix: read(one.file.path) for one in companions}
+        return Subject(read(file), beside), [file, *(Path(one.file.path) for one in companions)]
     except Unreadable as error:
         complain(f"{file}: {error}")
         raise typer.Exit(USAGE) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,23 @@ def ready(out: Path, *, force: bool) -> None:
         raise typer.Exit(USAGE)
 
 
-def put(path: Path, data: bytes) -> None:
-    """Write a file."""
+def put(path: Path, data: bytes, originals: Sequence[Path] = ()) -> None:
+    """Write a file, unless it is one of the originals."""
+    from inspector.repair.apply import NotWritten, see_apart
+
     try:
+        see_apart([path], originals)
         path.write_bytes(data)
+    except NotWritten as error:
+        complain(str(error))
+        raise typer.Exit(USAGE) from error
     except OSError as error:
         complain(f"{path}: {error.strerror}")
         raise typer.Exit(USAGE) from error
 
 
-def manifest(out: Path, content: dict[str, Any]) -> None:
+def manifest(out: Path, content: dict[str, Any], originals: Sequence[Path] = ()) -> None:
     """Write manifest.json."""
     from json import dumps
 
-    put(out / "manifest.json", (dumps(content, indent=1) + "\n").encode())
+    put(out / "manifest.json", (dumps(content, indent=1) + "\n").encode(), originals)

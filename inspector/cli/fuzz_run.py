@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 """What shells call a program that was stopped with Ctrl-C."""
+_HEAD = 256
+"""Bytes that tell what an XML file is."""
 
 _COMMAND = typer.Argument(
     None,
@@ -88,7 +90,12 @@ def run(
     state: Path | None = typer.Option(
         None, metavar="FILE", help="The journal; DIR/.slotscope-run.jsonl without it."
     ),
-    junit: Path | None = typer.Option(None, metavar="FILE", help="Write JUnit XML there."),
+    junit: Path | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="Write JUnit XML there; of files that are there only the same of an earlier run is "
+        "replaced.",
+    ),
     json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """Give every file of DIR to a loader, and report crashes, hangs and disagreements.
@@ -114,12 +121,14 @@ def run(
     limits = Limits(timeout, cpu_time, memory << 20)
     code = USAGE
     try:
+        if junit is not None:
+            _see_report(junit)
         with ExitStack() as stack:
             predict = stack.enter_context(_predicted(compare, for_, build, model))
             loader, name = _loader(command, server, limits, refuses)
             stack.callback(loader.close)
             journal = state or folder / JOURNAL
-            campaign = Campaign(folder, loader, name, journal, predict)
+            campaign = Campaign(folder, loader, name, journal, predict, junit)
             if n := campaign.n_outdated:
                 complain(
                     f"{journal}: {counted(n, 'result')} not used: the program has changed since, "
@@ -207,10 +216,31 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
         yield advance
 
 
+def _see_report(path: Path) -> None:
+    """See that nothing is replaced but a report of an earlier run.
+
+    Raises:
+        OtherRun: if something else is there.
+    """
+    from inspector.fuzzing.run import OtherRun
+    from inspector.render.fuzz_run import JUNIT
+
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise OtherRun(f"{path}: {error.strerror}") from error
+    if not head.startswith(b"<?xml") or f'<testsuites name="{JUNIT}"'.encode() not in head:
+        raise OtherRun(f"{path} is no JUnit report of fuzz run: it is never written")
+
+
 def _write_junit(path: Path, found: Run) -> None:
     from inspector.render.fuzz_run import junit
     from inspector.source import Unreadable
 
+    _see_report(path)
     try:
         path.write_text(junit(found), encoding="utf-8")
     except OSError as error:
@@ -232,7 +262,7 @@ def _show(found: Run, *, as_json: bool) -> None:
 
 def minimize(
     file: Path = typer.Argument(
-        ..., metavar="FILE", exists=True, dir_okay=False, help="A file that fails; kept as it is."
+        ..., metavar="FILE", exists=True, dir_okay=False, help="A file that fails; never written."
     ),
     command: list[str] | None = _COMMAND,
     output: Path = typer.Option(
@@ -255,12 +285,13 @@ def minimize(
     """
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.minimize import Minimizer, NoFailure
-    from inspector.repair.apply import NotWritten
+    from inspector.repair.apply import NotWritten, see_apart
     from inspector.source import Unreadable
 
     limits = Limits(timeout, cpu_time, memory << 20)
     code = USAGE
     try:
+        see_apart([output, _script(output)], [file, *map(Path, command or ())])
         loader, _ = _loader(command, server, limits, refuses)
         with ExitStack() as stack:
             stack.callback(loader.close)
@@ -291,12 +322,16 @@ def _shrinking(size: int) -> Iterator[Callable[[str, int], None]]:
         yield lambda step, left: status.update(text(f"{left:,} bytes: {step}"))
 
 
+def _script(output: Path) -> Path:
+    return output.with_name(f"{output.name}.py")
+
+
 def _write_small(small: Small, output: Path, *, force: bool) -> None:
     from inspector.fuzzing.script import script_of
     from inspector.repair.apply import File, write
     from inspector.repair.segments import Composed, Write
 
-    script = output.with_name(f"{output.name}.py")
+    script = _script(output)
     code = script_of(small, output.name, script.name).encode()
     files = [
         File(path, Composed((Write(data, "minimize"),), path.name), 0o644)

@@ -56,7 +56,7 @@ _AGREE: dict[Predicted, tuple[Outcome, ...]] = {
 
 
 class OtherRun(Exception):
-    """A journal that is of another run; the message says what differs."""
+    """A journal or a report that is of another run, or cannot be written; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,7 @@ class Campaign:
         command: how the loader was named, which the journal must agree with.
         journal: where results are kept.
         ours: our verdict on a file and what it rests on; None for none.
+        page: what is written of it at the end, which is no file to load either; None for nothing.
     """
 
     def __init__(
@@ -193,6 +194,7 @@ class Campaign:
         command: str,
         journal: Path,
         ours: Predict | None = None,
+        page: Path | None = None,
     ) -> None:
         """Args are those of the class.
 
@@ -201,7 +203,7 @@ class Campaign:
         """
         self.folder, self.loader, self.command = folder, loader, command
         self.journal, self.ours = journal, ours
-        self.files = _files(folder, journal)
+        self.files = _files(folder, journal, page)
         self._known, self.n_outdated = _read(journal, command, loader.version)
         self._n_known = 0
         self._writing = threading.Lock()
@@ -314,14 +316,21 @@ def by_target(target: Target) -> Predict:
     return verdict
 
 
-def _files(folder: Path, journal: Path) -> tuple[Path, ...]:
-    """What is to be loaded, in order of names; companions go along with their states."""
-    found = []
+def _files(folder: Path, *written: Path | None) -> tuple[Path, ...]:
+    """What is to be loaded, in order of names; companions go along with their states.
+
+    Args:
+        folder: where they are.
+        written: what a run writes itself.
+    """
+    found, own = [], [path.resolve() for path in written if path is not None]
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(root, name)
-            if name.startswith(".") or name == MANIFEST or path == journal or not path.is_file():
+            if name.startswith(".") or name == MANIFEST or not path.is_file():
+                continue
+            if path.resolve() in own:
                 continue
             states = (name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix))
             if not any(state in names for state in states):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from inspector.fuzzing.minimize import Small
 
+JUNIT = "slotscope fuzz run"
+"""What tells our JUnit XML from that of other programs."""
 _MOST_NAMES = 3
 """Files that are named of those that fail alike."""
 _MOST_KINDS = 40
@@ -176,7 +178,7 @@ def junit(run: Run) -> str:
             says = f"{observed.outcome} {observed.detail}: {observed.gist}{ours}"
             failure = ElementTree.SubElement(case, "failure", type=kind, message=_clean(says))
             failure.text = _clean(observed.log)
-    suites = ElementTree.Element("testsuites")
+    suites = ElementTree.Element("testsuites", name=JUNIT)
     suites.append(suite)
     ElementTree.indent(suites)
     return ElementTree.tostring(suites, "unicode", xml_declaration=True) + "\n"

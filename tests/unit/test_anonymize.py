@@ -392,6 +392,11 @@ def test_seals_are_left_out_aloud(tmp_path: Path) -> None:
         "new.slot",
     ]
     assert new.stat().st_mtime_ns == 10**18
+    seal = tmp_path / "a.slot.slotscope.json"
+    for kept in (state, seal):
+        before = kept.read_bytes()
+        done = CliRunner().invoke(app, ["anonymize", str(state), "-o", str(kept), "--force"])
+        assert (done.exit_code, kept.read_bytes()) == (2, before)
 
 
 @pytest.mark.parametrize("n_cells", [20, 40, 200])

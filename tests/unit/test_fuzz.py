@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -111,6 +112,32 @@ def test_what_known_builds_do(tmp_path: Path) -> None:
     builds = [one["builds"] for one in manifest(tmp_path / "out") if one["builds"]]
     assert {one["b10229"]["reason"] for one in builds} >= {"target.version-mismatch"}
     assert {one["b11549"]["outcome"] for one in builds} >= {"accepts", "refuses", "aborts"}
+
+
+def test_originals_are_never_replaced(tmp_path: Path) -> None:
+    fuzz("mutate", SAMPLE, "--out", tmp_path / "out", "--count", 1)
+    (name,) = (one["file"] for one in manifest(tmp_path / "out"))
+    state = tmp_path / "in" / name
+    state.parent.mkdir()
+    shutil.copyfile(SAMPLE, state)
+    (beside := state.with_name(f"{name}.ckpt")).write_bytes(b"PKCL")
+    (link := state.with_name("hard.slot")).hardlink_to(state)
+    before = {path: path.read_bytes() for path in state.parent.iterdir()}
+    only = ("mutate", state, "--only", "cut-last@:0", "-o")
+    for words in (
+        *((*only, new) for new in (state, beside, link)),
+        ("mutate", state, "--out", state.parent),
+    ):
+        refused = fuzz(*words, "--force")
+        assert refused.exit_code == 2
+        assert "it is never written" in refused.output
+        assert {path: path.read_bytes() for path in state.parent.iterdir()} == before
+    new = tmp_path / "new"
+    assert fuzz(*only, new).exit_code == 0
+    new.unlink()
+    (tmp_path / "new.ckpt").write_bytes(b"mine")
+    assert fuzz(*only, new).exit_code == 2
+    assert (tmp_path / "new.ckpt").read_bytes() == b"mine"
 
 
 def test_wrong_words_of_mutate(tmp_path: Path) -> None:

@@ -141,6 +141,38 @@ def test_wrong_usage(folder: Path, words: tuple[str, ...], complaint: str) -> No
     assert complaint in said
 
 
+def test_nothing_is_replaced_but_a_report(tmp_path: Path) -> None:
+    files = filled(tmp_path / "files")
+    (other := tmp_path / "other.xml").write_text("<?xml version='1.0'?>\n<testsuites />\n")
+    journal = files / ".slotscope-run.jsonl"
+    for path in (files / "1.slot", other):
+        before = path.read_bytes()
+        code, said = invoked("run", files, "--junit", path, "--", "true", "{}")
+        assert (code, path.read_bytes(), journal.exists()) == (2, before, False)
+        assert "is no JUnit report of fuzz run" in said
+    code, said = invoked(
+        "run", files, "--junit", tmp_path / "j", "--state", tmp_path / "j", "--", "true", "{}"
+    )
+    assert code == 2
+    assert "slotscope.fuzz-run/1" in (tmp_path / "j").read_text()
+    page = files / "report.xml"
+    for _ in range(2):
+        code, said = invoked("run", files, "--junit", page, "--json", "--", "true", "{}")
+        assert (code, json.loads(said)["files"]) == (0, 3)
+    assert page.read_text().count("<testcase") == 3
+
+
+def test_the_original_is_not_made_small(tmp_path: Path) -> None:
+    (path := tmp_path / "state.slot").write_bytes(state(3))
+    (loader := tmp_path / "new.py").write_text("exit(9)\n")
+    before = path.read_bytes(), loader.read_bytes()
+    for new in (path, tmp_path / "new"):
+        words = ("minimize", path, "-o", new, "--force", "--refuses", "1")
+        code, said = invoked(*words, "--", sys.executable, str(loader), "{}")
+        assert (code, path.read_bytes(), loader.read_bytes()) == (2, *before)
+        assert "it is never written" in said
+
+
 def test_exit_codes() -> None:
     assert ended(0, "") == (Outcome.OK, "")
     assert ended(3, "") == (Outcome.REFUSED, "exit code 3")
