@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ SCHEMA = "slotscope.record/1"
 
 SMALL = 1 << 20
 """Bytes of a file up to which all of it is compared with its seal, whenever it is looked at."""
+_TO = " to "
+"""Between the paths of the first and the last part of a stretch that is no part itself."""
 _SHORTEST = 256
 _MOST_TILES = 4096
 _CHUNK = 1 << 20
@@ -40,7 +43,7 @@ class Tile:
     """A stretch of a file.
 
     Attributes:
-        path: of the largest part in it.
+        path: of the part that it is, or of the first and the last one in it, as `A to B`.
         span: its bytes.
         xxh3: xxh3-128 of them, hex.
     """
@@ -48,6 +51,19 @@ class Tile:
     path: str
     span: Span
     xxh3: str
+
+    @property
+    def first(self) -> str:
+        """The path of the part that it begins with."""
+        return self.path.partition(_TO)[0]
+
+    @property
+    def holder(self) -> str:
+        """The path of what all of it lies in; empty if that is the file."""
+        if _TO not in self.path:
+            return self.path
+        steps = zip(*(path.split(".") for path in self.path.split(_TO)), strict=False)
+        return ".".join(same[0] for same in takewhile(lambda pair: len(set(pair)) == 1, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,19 +249,24 @@ def digests(source: Source, spans: Sequence[Span], *more: Any) -> Iterator[str]:
 def tiles_of(report: Report) -> list[tuple[str, Span]]:
     """A file in stretches, each a part that is worth naming with what little lies before it."""
     shortest = max(_SHORTEST, report.size // _MOST_TILES)
-    found: list[tuple[str, Span]] = []
-    start, largest, name, section = 0, 0, "", ""
+    found: dict[Span, tuple[str, str]] = {}
+    start, first, last, section = 0, "", "", ""
     for path, span in _parts(report, Span(0, report.size)):
         within = path.partition(".")[0] if "." in path else ""
         if span.start > start and (within != section or span.start - start >= shortest):
-            found.append((name, Span(start, span.start)))
-            start, largest = span.start, 0
-        if len(span) >= largest:
-            largest, name = len(span), path
-        section = within
+            found[Span(start, span.start)] = first, last
+            start = span.start
+        if span.start == start:
+            first = path
+        last, section = path, within
     if start < report.size:
-        found.append((name, Span(start, report.size)))
-    return found
+        found[Span(start, report.size)] = first, last
+    root = report.identification.root
+    nodes = walk(root) if root is not None else ()
+    whole = {node.span: path for path, node in nodes if node.span in found}
+    return [
+        (a if a == z else whole.get(span) or f"{a}{_TO}{z}", span) for span, (a, z) in found.items()
+    ]
 
 
 def _parts(report: Report, whole: Span) -> Iterator[tuple[str, Span]]:

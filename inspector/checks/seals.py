@@ -170,13 +170,14 @@ def _of_the_file(report: Report, seal: Seal, *, complete: bool) -> Iterator[Find
     elif not complete and seal.tokens and held != seal.tokens and tokens is not None:
         yield _differs(tokens.path, tokens.span, seal.tokens, held or "none", evidence)
     for tile, now in wrong[:_MOST_ALIKE]:
-        yield _differs(tile.path, tile.span, tile.xxh3, now, evidence)
+        found = _differs(tile.path, tile.span, tile.xxh3, now, evidence)
+        yield replace(found, path=tile.holder)
     if len(wrong) > _MOST_ALIKE:
         rest = wrong[_MOST_ALIKE:]
         span = Span(rest[0][0].span.start, rest[-1][0].span.stop)
-        path, n = rest[0][0].path, len(rest)
+        path, n = rest[0][0].first, len(rest)
         yield replace(
-            _differs(path, span, rest[0][0].xxh3, rest[0][1], evidence),
+            _differs(rest[0][0].holder, span, rest[0][0].xxh3, rest[0][1], evidence),
             message=f"{n:,} more sections from {path} on are not as they were sealed",
         )
 

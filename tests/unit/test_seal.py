@@ -17,6 +17,7 @@ from inspector.bundle import RECORD
 from inspector.checks import seals
 from inspector.cli.app import app
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.node import walk
 from inspector.report import examined
 from inspector.seal import seal_beside
 from tests.support.writer import DIALECTS, F16, Cache, Memory, Row, Slot, Tokens, cells_of, pack
@@ -70,7 +71,9 @@ def test_what_a_seal_holds(state: Path) -> None:
         at = section["stop"]
         assert section["xxh3"] == xxh3_128_hexdigest(data[section["start"] : at])
     assert at == len(data)
-    assert {one["path"].partition(".")[0] for one in seal["sections"]} >= {"tokens", "attn", "recr"}
+    names = [one["path"] for one in seal["sections"]]
+    assert names[0] == "magic to tokens"
+    assert {name.partition(".")[0] for name in names[1:]} == {"attn", "recr"}
     assert codes(state) == []
 
 
@@ -85,11 +88,42 @@ def test_a_changed_bit_is_found_in_its_section(state: Path) -> None:
             assert report.sealed is not None
             assert not report.sealed.holds
         assert [one.code for one in found] == ["seal.section-differs"]
-        assert (found[0].path, found[0].span.start, found[0].span.stop) == (
-            within[0]["path"],
-            within[0]["start"],
-            within[0]["stop"],
-        )
+        assert found[0].message == f"{within[0]['path']} is not as it was sealed"
+        assert (found[0].span.start, found[0].span.stop) == (within[0]["start"], within[0]["stop"])
+
+
+def test_the_name_of_a_section_covers_all_of_it(state: Path) -> None:
+    """Every leaf lies in the part that a section is named after, or between its two parts."""
+    with examined(state) as report:
+        nodes = dict(walk(report.tree))
+        leaves = [node.span for node in nodes.values() if not node.children and len(node.span)]
+    seal = sealed(state) and seal_beside(state)
+    assert seal is not None
+    for tile in seal.tiles:
+        first, _, last = tile.path.partition(" to ")
+        assert nodes[first].span.start == tile.span.start
+        assert nodes[last or first].span.stop == tile.span.stop
+        assert len(nodes[tile.holder].span) >= len(tile.span)
+    spans = [tile.span for tile in seal.tiles]
+    assert all(any(leaf.start in s and leaf.stop - 1 in s for s in spans) for leaf in leaves)
+
+
+def test_what_is_changed_in_a_short_part(state: Path) -> None:
+    seal, data = sealed(state)["seal"], state.read_bytes()
+    with examined(state) as report:
+        nodes = dict(walk(report.tree))
+    for path, holder, words in (
+        ("version", "", "magic to tokens"),
+        ("attn.n_stream", "attn", "attn.n_stream to attn.streams[0].k[0].data"),
+        ("recr.blocks[3].type", "recr.blocks[3]", "recr.blocks[3]"),
+    ):
+        assert words in [one["path"] for one in seal["sections"]]
+        at = nodes[path].span.start
+        state.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        os.utime(state, (SAVED, SAVED))
+        with examined(state, deep=True) as report:
+            (found,) = [one for one in report.findings if one.code == "seal.section-differs"]
+        assert (found.path, found.message) == (holder, f"{words} is not as it was sealed")
 
 
 def test_of_a_long_file_only_the_tokens_are_compared_unless_it_is_read(
