@@ -132,9 +132,15 @@ def carried_in(report: Report, *, remaking: bool = True) -> tuple[Carried, ...]:
 
 
 def _readable(record: CheckpointRecord) -> bool:
-    """Whether a layout explains the blob, perhaps with bytes behind it."""
+    """Whether a layout explains the blob, perhaps with bytes behind it.
+
+    Rows of no bytes are what zeros in place of the rest look like.
+    """
     blob = record.blob
-    return blob is not None and blob.ended and (blob.sound or blob.rest is not None)
+    if blob is None or not blob.ended:
+        return False
+    filled = all(block.row_bytes for part in blob.sections for block in part.blocks)
+    return blob.sound or (blob.rest is not None and filled)
 
 
 _REMADE = {

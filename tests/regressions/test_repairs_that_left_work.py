@@ -78,3 +78,11 @@ def test_a_word_of_a_state_with_checkpoints_behind_it(tmp_path: Path) -> None:
         at = cells.span.start + 4
     path = changed(sample, tmp_path / "a.slot", (at, struct.pack("<I", 1)))
     assert steps_of(path, tmp_path / "b.slot") == ["correct-word"]
+
+
+def test_zeros_at_the_end_of_a_checkpoint(tmp_path: Path) -> None:
+    """They were called bytes behind its state, and cut off."""
+    path, new = tmp_path / "a.slot", tmp_path / "b.slot"
+    data = (SAMPLES / "intact/ggsq4.iswa--two-checkpoints.slot").read_bytes()
+    path.write_bytes(data[:-200] + bytes(200))
+    assert steps_of(path, new) == ["drop-checkpoints"]

@@ -817,7 +817,7 @@ def test_a_state_of_another_model_is_not_repaired(tmp_path: Path) -> None:
 def test_what_no_repair_puts_right_is_said_to_stay() -> None:
     for name, said in (
         ("damaged/ggsq3.kv.xyt--cells.token-differs.slot", "stays: cells.token-differs"),
-        ("intact/ggsq3.kv.xyt--qwen2vl-b10809.slot", "the file can stay as it is"),
+        ("intact/ggsq3.kv.xyt--qwen2vl-b10809.slot", "the file itself needs nothing"),
     ):
         result = CliRunner().invoke(app, ["repair", str(SAMPLE.parents[1] / name)])
         assert result.exit_code == 0
