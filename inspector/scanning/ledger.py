@@ -26,9 +26,14 @@ PRAGMA cache_size = -8192;
 """
 _EQUAL = """
 SELECT {column}, path, link, size, n_tokens FROM file WHERE {which} AND {column} IN
-  (SELECT {column} FROM file WHERE {which} AND {column} != '' GROUP BY {column} HAVING {more})
+  (SELECT {column} FROM file WHERE {which} AND {column} != '' GROUP BY {column} HAVING COUNT(*) > 1)
 ORDER BY {column}, id
 """
+_OTHERS = """id IN
+  (SELECT MIN(id) FROM file WHERE NOT again
+   GROUP BY CASE contents WHEN '' THEN id ELSE contents END)
+"""
+"""Of files with equal bytes the first."""
 _ALIKE = """
 WITH shared AS
   (SELECT n, digest, COUNT(*) AS members FROM prefix GROUP BY n, digest HAVING members > 1),
@@ -46,7 +51,7 @@ class Group:
 
     Attributes:
         shared: `file` for the names of one file, which are links; or `contents`, `tokens`,
-            `prefix`, for which a file counts once.
+            `prefix`, for which a file counts once; for the last two so do equal files.
         n_tokens: how many tokens they share.
         paths: the first of them.
         n_files: all of them.
@@ -176,15 +181,12 @@ class Ledger:
 
     def groups(self) -> Iterator[Group]:
         """States that are one, that are equal, that hold the same tokens, or begin with them."""
-        differing = (
-            "COUNT(*) > 1 AND COUNT(DISTINCT CASE contents WHEN '' THEN id ELSE contents END) > 1"
-        )
-        for shared, column, which, more in (
-            ("file", "identity", "TRUE", "COUNT(*) > 1"),
-            ("contents", "contents", "NOT again", "COUNT(*) > 1"),
-            ("tokens", "tokens", "NOT again", differing),
+        for shared, column, which in (
+            ("file", "identity", "TRUE"),
+            ("contents", "contents", "NOT again"),
+            ("tokens", "tokens", _OTHERS),
         ):
-            words = _EQUAL.format(column=column, which=which, more=more)
+            words = _EQUAL.format(column=column, which=which)
             for _, members in groupby(self._database.execute(words), key=lambda one: one[0]):
                 yield _group(shared, (one[1:] for one in members))
         found = self._database.execute(_ALIKE)

@@ -292,7 +292,7 @@ def test_states_that_have_something_in_common(tmp_path: Path, job: Job) -> None:
         ]
     assert found == [
         ("contents", 100, ["a", "equal"], 0),
-        ("tokens", 100, ["a", "equal", "other rows"], 0),
+        ("tokens", 100, ["a", "other rows"], 0),
         ("prefix", 64, ["a", "branch"], 0),
         ("prefix", 32, ["earlier"], 2),
     ]
