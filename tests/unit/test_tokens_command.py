@@ -149,6 +149,14 @@ def test_how_many_are_missing_is_said(write: Write) -> None:
     assert "it ends inside its token list: 7 of 12 ids are missing" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["ggsq2.kv--tokens.negative", "ggsq3.kv--tokens.packed-negative"])
+def test_ids_that_no_token_has_cannot_be_trusted(name: str) -> None:
+    result = slotscope("tokens", SAMPLES / "damaged" / f"{name}.slot")
+    assert result.exit_code == 1
+    assert min(json.loads(result.stdout)) < 0
+    assert "negative" in result.stderr
+
+
 @pytest.mark.parametrize("count", [13, 200, 1 << 20, (1 << 32) - 1])
 def test_another_count_makes_the_file_whole(write: Write, count: int) -> None:
     listed = found(write(with_word(PLAIN.read_bytes(), COUNT_AT, count)))
