@@ -58,7 +58,10 @@ def all_layouts() -> tuple[Layout, ...]:
 
 
 def marked_layouts(head: bytes) -> tuple[Layout, ...]:
-    """The rows whose magics the first bytes of a file have, or begin."""
+    """The rows whose magics the first bytes of a file have, or begin.
+
+    Without the first byte of a second magic it is a row that needs none: those are the common ones.
+    """
     return tuple(layout for layout in _of_magic(head[:_MAGIC]) if _marked(head, *layout.mark))
 
 
@@ -89,5 +92,4 @@ def _begins(head: bytes, magic: bytes) -> bool:
 
 
 def _marked(head: bytes, offset: int, mark: bytes) -> bool:
-    there = head[offset:]
-    return not there or there.startswith(mark[: len(there)])
+    return not mark or _begins(head[offset:], mark)

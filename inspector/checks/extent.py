@@ -25,8 +25,8 @@ register(
         "restoring a slot file like this aborts the whole server from b7725 on; older builds, "
         "Windows and ik_llama.cpp refuse it; readers of other files refuse them",
         RemedyKind.LOSSY,
-        "do not restore it: the token list survives and can be prefilled again; the memory cannot "
-        "be completed",
+        "do not restore it: the tokens that are left can be prefilled again; the memory cannot be "
+        "completed",
         _LOADER,
     ),
     Code(

@@ -65,3 +65,14 @@ def test_cut_states_taken_for_others(name: str, size: int, layouts: set[str]) ->
     assert identification.verdict is Verdict.DAMAGED
     assert identification.reading is not None
     assert identification.reading.layout.id in layouts
+
+
+@pytest.mark.parametrize("size", range(4, 13))
+def test_the_first_words_of_a_state_taken_for_a_draft_companion(size: int) -> None:
+    data = (INTACT / "ggsq4.kv--llama-b11549-short.slot").read_bytes()
+    with source_of(data[:size]) as source:
+        identification = identify(source)
+    assert identification.verdict is Verdict.DAMAGED
+    assert identification.reading is not None
+    assert identification.reading.layout.format == "ggsq"
+    assert identification.reading.layout.memory
