@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from inspector.cli.exits import CRASH, INTERRUPTED
@@ -14,8 +15,14 @@ def main() -> None:
     # large enough for a second one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
+        # until there is something to end in order, Ctrl-C ends it without a word
+        ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if ours:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         from inspector.cli.app import app
 
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -68,7 +68,9 @@ def scan(
     json: bool = typer.Option(False, "--json", help="Print JSON, one document a line."),
     csv: Path | None = typer.Option(None, metavar="FILE", help="Write a table too, as CSV."),
     parquet: Path | None = typer.Option(None, metavar="FILE", help="The same as Parquet."),
-    force: bool = typer.Option(False, "--force", help="Replace a table that is there already."),
+    force: bool = typer.Option(
+        False, "--force", help="Replace a table of an earlier scan; no other file ever is."
+    ),
     verify: bool = typer.Option(
         False,
         "--verify",
@@ -127,11 +129,12 @@ def scan(
     try:
         with ExitStack() as stack:
             target = stack.enter_context(target_of(command, build, model, url=url))
-            table = stack.enter_context(tables(csv, parquet, force=force))
+            written = stack.enter_context(tables(csv, parquet, force=force))
             folder = f"{paths[0].rstrip('/')}/" if len(paths) == 1 else ""
-            printer = _Printer(conditions, limit, table, folder, as_json=json, verify=verify)
+            printer = _Printer(conditions, limit, written.take, folder, as_json=json, verify=verify)
             job = job_for(target, verify=verify)
             code = _scanned(paths, target, job, printer, order, workers, dask, watch=watch)
+            written.interrupted = code == INTERRUPTED
     except (BadTarget, NoTable, NoCluster) as error:
         complain(str(error))
         code = max(code, USAGE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from inspector.cli.output import complain
 
 if TYPE_CHECKING:
     from inspector.scanning.scan import Row
@@ -27,12 +29,37 @@ _NUMBERS = (
 )
 
 
+_HEADS = (b"path,kind,bytes,", b"PAR1")
+"""How tables begin, CSV and Parquet."""
+
+
 class NoTable(Exception):
     """A table that cannot be written; the message says why. Nothing of it is left."""
 
 
+class _Kept(Exception):
+    """A table that gets no name: what is there is worth more."""
+
+
+class Tables:
+    """The tables that are asked for.
+
+    Attributes:
+        interrupted: whether rows are missing: then a table replaces none.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self.takers = list[Take]()
+
+    def take(self, row: Row) -> None:
+        """Write a row to all of them."""
+        for take in self.takers:
+            take(row)
+
+
 @contextmanager
-def tables(csv: Path | None, parquet: Path | None, *, force: bool) -> Iterator[Take]:
+def tables(csv: Path | None, parquet: Path | None, *, force: bool) -> Iterator[Tables]:
     """What writes a row to the tables that are asked for, which get their names at the end.
 
     A table that cannot be written any more takes rows in silence, and is told at the end.
@@ -40,52 +67,82 @@ def tables(csv: Path | None, parquet: Path | None, *, force: bool) -> Iterator[T
     Args:
         csv: where to write one.
         parquet: where to write the other.
-        force: whether files that are there may be replaced.
+        force: whether tables that are there may be replaced; other files never are.
 
     Raises:
         NoTable: if one cannot be written.
     """
     with ExitStack() as stack:
-        writers: list[Take] = []
-        if csv is not None:
-            writers.append(stack.enter_context(_table(csv, _csv, force=force)))
-        if parquet is not None:
-            writers.append(stack.enter_context(_table(parquet, _parquet, force=force)))
-
-        def take(row: Row) -> None:
-            for write in writers:
-                write(row)
-
-        yield take
+        all_ = Tables()
+        for path, form in ((csv, _csv), (parquet, _parquet)):
+            if path is not None:
+                all_.takers.append(stack.enter_context(_table(path, form, all_, force=force)))
+        yield all_
 
 
 @contextmanager
 def _table(
-    path: Path, form: Callable[[int], AbstractContextManager[Take]], *, force: bool
+    path: Path,
+    form: Callable[[int], AbstractContextManager[Take]],
+    all_: Tables,
+    *,
+    force: bool,
 ) -> Iterator[Take]:
     from inspector.repair.apply import NotWritten, growing
 
     try:
         if str(path) == "-" or (path.exists() and not path.is_file()):
             raise NoTable(f"{path}: a table goes into a file; standard output has the lines")
-        with growing(path, force=force) as descriptor, form(descriptor) as write:
+        replaces, n_rows = _found(path), 0
+        with (
+            suppress(_Kept),
+            growing(path, force=force) as descriptor,
+            form(descriptor) as write,
+        ):
             failed: OSError | None = None
 
             def take(row: Row) -> None:
-                nonlocal failed
+                nonlocal failed, n_rows
                 if failed is None:
                     try:
                         write(row)
+                        n_rows += 1
                     except OSError as error:
                         failed = error
 
             yield take
             if failed is not None:
                 raise failed
+            if all_.interrupted and (replaces or not n_rows):
+                raise _Kept
+        if all_.interrupted:
+            complain(f"{path}: {_until_then(n_rows, replaces=replaces)}")
     except OSError as error:
         raise NoTable(f"{path}: {error.strerror or error}: no table was written") from error
     except NotWritten as error:
         raise NoTable(str(error)) from error
+
+
+def _found(path: Path) -> bool:
+    """Whether there is a table already.
+
+    Raises:
+        NoTable: if something else is there.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(max(map(len, _HEADS)))
+    except FileNotFoundError:
+        return False
+    if head and not head.startswith(_HEADS):
+        raise NoTable(f"{path} is no table of a scan: it is never written")
+    return True
+
+
+def _until_then(n_rows: int, *, replaces: bool) -> str:
+    if replaces:
+        return "the table that is there stays as it is"
+    return f"a table of the {n_rows:,} lines until then" if n_rows else "no table was written"
 
 
 @contextmanager

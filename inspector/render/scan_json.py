@@ -139,6 +139,7 @@ def record(row: Row) -> dict[str, Any]:
         "worst_finding": worst.code if worst is not None else None,
         "findings": " ".join(found.code for found in row.findings),
         "problem": row.problem,
+        "path_bytes": next(iter(_exactly([row.path])), None),
     }
 
 

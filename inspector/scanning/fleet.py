@@ -157,7 +157,7 @@ def _ahead(
             while True:
                 while len(waiting) < n_workers * _AHEAD and (chunk := next(chunks, None)):
                     under_way.append(chunk)
-                    waiting.append(pool.submit(rows_of, chunk, job))
+                    waiting.append(_submitted(pool, chunk, job))
                 if not waiting:
                     return None
                 done = waiting.popleft().result()
@@ -174,7 +174,7 @@ def _one_by_one(chunks: Iterable[_Chunk], job: Job) -> Iterator[Row]:
         with _processes(1) as pool:
             try:
                 while left:
-                    yield from pool.submit(rows_of, [left[0]], job).result()
+                    yield from _submitted(pool, [left[0]], job).result()
                     left.popleft()
                     killed = 0
             except BrokenProcessPool:
@@ -191,6 +191,15 @@ def _processes(n: int) -> Iterator[Executor]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submitted(pool: Executor, chunk: _Chunk, job: Job) -> Future[list[Row]]:
+    """A chunk under way; Ctrl-C waits for processes that are started, which know of none."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        return pool.submit(rows_of, chunk, job)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

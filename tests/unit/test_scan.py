@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -246,30 +247,74 @@ def test_a_killed_process_costs_no_other_file(
     assert "killed" in lost.problem
 
 
-def test_ctrl_c_ends_with_what_is_done(tmp_path: Path) -> None:
-    """A file that can never be read to its end keeps the scan busy until then."""
-    save(tmp_path / "a.bin", range(1, 20))
-    code = (
-        "import inspector.scanning.fleet as fleet, inspector.cli as cli, time\n"
-        "rows = fleet.rows\n"
-        "def slow(*words):\n"
-        "    yield from rows(*words)\n"
-        "    print('now', flush=True)\n"
-        "    time.sleep(60)\n"
-        "fleet.rows = slow\n"
-        "cli.main()\n"
-    )
-    words = (sys.executable, "-c", code, "scan", str(tmp_path), "--build", "b10229", "--json")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+SLOW = """
+import inspector.scanning.fleet as fleet, inspector.cli as cli, time
+rows = fleet.rows
+def slow(*words):
+    yield from rows(*words)
+    print('now', flush=True)
+    time.sleep(60)
+fleet.rows = slow
+cli.main()
+"""
+"""A scan that comes to no end."""
+
+
+def interrupted(*words: object) -> tuple[list[dict[str, Any]], list[str]]:
+    """Lines of a scan that was ended by Ctrl-C when all files were looked at, and complaints."""
+    command = (sys.executable, "-c", SLOW, "scan", *map(str, words), "--json")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as run:
         assert run.stdout is not None
-        lines = [run.stdout.readline(), run.stdout.readline()]
+        lines = []
+        while (line := run.stdout.readline()) != "now\n":
+            lines.append(line)
         run.send_signal(signal.SIGINT)
         rest, complaint = run.communicate(timeout=60)
     assert run.returncode == INTERRUPTED
-    (state, totals) = (json.loads(line) for line in [*lines, *rest.splitlines()] if line != "now\n")
+    return [json.loads(line) for line in [*lines, *rest.splitlines()]], complaint.splitlines()
+
+
+def test_ctrl_c_ends_with_what_is_done(tmp_path: Path) -> None:
+    save(tmp_path / "a.bin", range(1, 20))
+    (state, totals), complaints = interrupted(tmp_path, "--build", "b10229")
     assert state["kind"] == "state"
     assert (totals["kind"], totals["complete"], totals["states"]) == ("totals", False, 1)
-    assert complaint == "slotscope: interrupted: 1 files were looked at\n"
+    assert complaints == ["slotscope: interrupted: 1 files were looked at"]
+
+
+def test_ctrl_c_replaces_no_table(folder: Path, tmp_path: Path) -> None:
+    table, other, empty = tmp_path / "table.csv", tmp_path / "other.csv", tmp_path / "empty"
+    assert scanned(folder, "--csv", table, "--fail-on", "never").exit_code == SOUND
+    before = table.read_text()
+    few = folder / "000.bin"
+    _, complaints = interrupted(few, "--csv", table, "--force")
+    assert table.read_text() == before
+    assert complaints[-1].endswith("table.csv: the table that is there stays as it is")
+    _, complaints = interrupted(few, "--csv", other)
+    assert other.read_text().count("\n") == 2
+    assert complaints[-1].endswith("other.csv: a table of the 1 lines until then")
+    empty.mkdir()
+    _, complaints = interrupted(empty, "--csv", tmp_path / "none.csv")
+    assert complaints[-1].endswith("none.csv: no table was written")
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["other.csv", "table.csv"]
+
+
+def test_ctrl_c_at_any_time(folder: Path) -> None:
+    """Also while processes are started, which are sent it too, says no more than it has to."""
+    main = "from inspector.cli import main; print(flush=True); main()"
+    command = (sys.executable, "-c", main, "scan", str(folder), "--workers", "2")
+    pipe = subprocess.PIPE
+    for wait in range(4, 64, 6):
+        with subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        ) as run:
+            assert run.stdout is not None
+            run.stdout.readline()
+            time.sleep(wait / 100)
+            os.killpg(run.pid, signal.SIGINT)
+            _, complaint = run.communicate(timeout=60)
+        assert "Traceback" not in complaint
 
 
 # -- what is said at the end -----------------------------------------------------------------------
@@ -320,6 +365,11 @@ def test_names_that_are_no_text(tmp_path: Path, job: Job) -> None:
     assert "path_bytes" not in lines[0]
     paths = [os.fsdecode(bytes.fromhex(path)) for path in lines[3]["paths_bytes"]]
     assert sorted(paths) == sorted(map(str, tmp_path.iterdir()))
+    table = tmp_path.with_name("names.csv")
+    assert scanned(tmp_path, "--build", "b10229", "--csv", table).exit_code == SOUND
+    with table.open(newline="") as file:
+        read = [one["path_bytes"] for one in csv.DictReader(file)]
+    assert read == ["", *(one["path_bytes"] for one in lines[1:3])]
 
 
 def test_totals() -> None:
@@ -346,6 +396,7 @@ ROW = Row(
     size=3 << 20,
     mtime_ns=0,
     n_tokens=300,
+    tokens="digest of them",
     restore="refuses",
     findings=(Found("warning", "sidecar.stale", ""), Found("note", "file.symlink", "")),
 )
@@ -429,8 +480,16 @@ def test_orders() -> None:
     assert key(ROW) < key(sound)  # type: ignore[operator]
     assert descending
     assert sort_key("size")[0](ROW) == 3 << 20
+    assert sort_key("-tokens")[0](ROW) == 300
     with pytest.raises(BadChoice):
         sort_key("colour")
+
+
+def test_a_count_of_tokens_that_is_not_shown_is_no_number() -> None:
+    """A cut file says how many tokens it had, and holds none."""
+    cut = replace(ROW, tokens="")
+    assert sort_key("-tokens")[0](cut) is None
+    assert not any(condition(term)(cut) for term in ("tokens=0", "tokens=300", "tokens>0"))
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -512,10 +571,30 @@ def test_a_table(folder: Path, tmp_path: Path) -> None:
     assert scanned(*words, "--force").exit_code == SOUND
     assert table.read_text().count("\n") == 41
     assert list(tmp_path.iterdir()) == [table]
-    for name in ("-", "/dev/null"):
+    table.write_text("path,size\n")
+    for name in ("-", "/dev/null", table):
         refused = scanned(folder, "--csv", name, "--force")
         assert refused.exit_code == USAGE
         assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["--csv", "--parquet"])
+def test_a_table_replaces_tables_alone(form: str, tmp_path: Path) -> None:
+    if form == "--parquet":
+        pytest.importorskip("pyarrow")
+    save(tmp_path / "a.bin", range(1, 20))
+    shutil.copyfile(next(INTACT.glob("*--with-pkcl1.slot.ckpt")), tmp_path / "a.bin.ckpt")
+    (tmp_path / "notes.txt").write_text("mine")
+    for name in ("a.bin", "a.bin.ckpt", "notes.txt"):
+        before = (tmp_path / name).read_bytes()
+        for force in ((), ("--force",)):
+            refused = scanned(tmp_path, form, tmp_path / name, *force)
+            assert (refused.exit_code, refused.stdout) == (USAGE, "")
+            assert "is no table of a scan: it is never written" in refused.stderr
+        assert (tmp_path / name).read_bytes() == before
+    for _ in range(2):
+        words = (tmp_path, form, tmp_path / "table", "--force", "--fail-on", "never")
+        assert scanned(*words).exit_code == SOUND
 
 
 def test_a_full_disk_costs_the_table_alone(folder: Path, tmp_path: Path) -> None:
