@@ -87,7 +87,7 @@ FIELDS = {
     "writer": Field(lambda row: row.writer or ""),
     "layout": Field(lambda row: row.layout or "", known=_of_layouts("id")),
     "memory": Field(lambda row: row.memory, known=_of_layouts("memory")),
-    "tokens": Field(lambda row: row.n_tokens, {"": 1}),
+    "tokens": Field(lambda row: row.n_tokens if row.tokens else None, {"": 1}),
     "checkpoints": Field(lambda row: row.n_checkpoints, {"": 1}),
     "verdict": _RESTORE,
     "restore": _RESTORE,
