@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.support.writer import (
     Q8_0,
     Cache,
     Cell,
+    CheckpointList,
     Context,
     Dialect,
     Memory,
@@ -40,6 +42,7 @@ from tests.support.writer import (
     Slot,
     Tokens,
     cells_of,
+    checkpoint,
     pack,
 )
 
@@ -493,3 +496,20 @@ def test_checkpoints_in_the_file_are_content(tmp_path: Path) -> None:
     result = ran(one, two, "--tolerance", "0")
     assert (result.exit_code, "they differ: checkpoints\n" in result.output) == (1, True)
     assert "is equal" not in ran(one, two, "--deep").output
+
+
+def test_draft_blobs_are_content(tmp_path: Path) -> None:
+    """Target blobs that hold the same do not speak for draft blobs that differ."""
+    rows = (Row(F32, 64),) * 2
+    memory = Memory({"recr": Recurrent((Cell(9),), 2, rows, rows)}, DIALECTS[""])
+    record = checkpoint(memory, 10)
+    for dft, name in ((b"one draft", "a"), (b"one draft", "b"), (b"other one", "c")):
+        made = replace(record, dft=dft)
+        packed = pack(CheckpointList("sckp1", (made,)), values)
+        data = bytearray(packed.data)
+        data[packed.mark("records[0].data_tgt.recr.blocks[0].data").start] ^= name == "a"
+        (tmp_path / name).write_bytes(data)
+    one, same, other = (tmp_path / name for name in "abc")
+    assert ran(one, same, "--tolerance", "0").exit_code == 1
+    assert ran(one, same, "--tolerance", "0.1").exit_code == 0
+    assert ran(one, other, "--tolerance", "0.1").exit_code == 1
