@@ -129,6 +129,8 @@ def run(
             stack.callback(loader.close)
             journal = state or folder / JOURNAL
             campaign = Campaign(folder, loader, name, journal, predict, junit)
+            if not campaign.files:
+                raise Unreadable(f"{folder}: no files")
             if n := campaign.n_outdated:
                 complain(
                     f"{journal}: {counted(n, 'result')} not used: the program has changed since, "

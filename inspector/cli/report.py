@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 if TYPE_CHECKING:
     from inspector.render.html.page import Entry
     from inspector.report import Report
+    from inspector.scanning.scan import Item
     from inspector.server.target import Target
 
 
@@ -61,7 +63,7 @@ def report(
     if not output.name or str(output) == "-":
         raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
     limit = Severity(fail_on).rank if fail_on != "never" else -1
-    alone = len(files) == 1 and not files[0].is_dir()
+    alone = len(files) == 1 and not os.path.isdir(files[0])  # noqa: PTH112 - is_dir() raises
     try:
         with target_of(command, build, model, url=url) as target:
             entries, originals, code = _entries(
@@ -75,22 +77,21 @@ def report(
     raise typer.Exit(code)
 
 
-def _files(paths: list[Path]) -> Iterator[tuple[Path, bool]]:
-    """The files, and whether they were named themselves rather than their folder.
-
-    Companions of a state in a folder go with it.
-    """
+def _files(paths: list[Path]) -> Iterator[Item]:
+    """The files that are named, and those below folders; of these, companions go with a state."""
     from inspector.bundle import RECORD, belongs_to
+    from inspector.scanning.folder import items
+    from inspector.scanning.scan import Item
 
     for path in paths:
-        if not path.is_dir():
-            yield path, True
+        if not os.path.isdir(path):  # noqa: PTH112
+            yield Item(str(path), named=True)
             continue
-        for below in sorted(path.rglob("*")):
-            role, owner = belongs_to(below)
-            beside = role is not None and owner is not None and owner.exists()
-            if below.is_file() and not beside and not below.name.endswith(RECORD):
-                yield below, False
+        for item in items([str(path)]):
+            _, owner = belongs_to(Path(item.path))
+            beside = item.path.endswith(RECORD) or (owner is not None and os.path.exists(owner))  # noqa: PTH110
+            if not item.special and not beside:
+                yield item
 
 
 def _entries(
@@ -103,10 +104,13 @@ def _entries(
 
     entries, outcome = list[Entry](), SOUND
     originals = [Path(target.model.source.name)] if target.model is not None else []
-    for path, named in _files(files):
+    for item in _files(files):
+        path = Path(item.path)
         try:
+            if item.problem:
+                raise Unreadable(item.problem)
             with overview(path, target, deep=deep) as found:
-                if named or _is_ours(found.report):
+                if item.named or _is_ours(found.report):
                     companions = found.report.bundle.companions
                     originals += [path, *(Path(one.file.path) for one in companions)]
                     n = len(entries) + 1

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO
 
 from xxhash import xxh3_128
@@ -200,6 +201,7 @@ class Campaign:
 
         Raises:
             OtherRun: if the journal is of another loader.
+            Unreadable: if a folder cannot be listed.
         """
         self.folder, self.loader, self.command = folder, loader, command
         self.journal, self.ours = journal, ours
@@ -217,6 +219,10 @@ class Campaign:
 
         Args:
             jobs: loaders at a time, where they are processes of their own.
+
+        Raises:
+            OtherRun: if the journal cannot be written.
+            Unreadable: if a file cannot be read.
         """
         jobs = jobs if self.loader.parallel else 1
         with self._journal() as journal, ThreadPoolExecutor(jobs) as pool:
@@ -257,9 +263,8 @@ class Campaign:
         return Run(self.command, results, n_files, mutations, forbidden, self._n_known)
 
     def _journal(self) -> IO[str]:
-        fresh = not self.journal.exists() or not self.journal.stat().st_size
-        journal = self.journal.open("a", encoding="utf-8")
-        if fresh:
+        journal = _appended(self.journal)
+        if not journal.tell():
             journal.write(json.dumps({"schema": SCHEMA, "command": self.command}) + "\n")
             journal.flush()
         return journal
@@ -322,13 +327,16 @@ def _files(folder: Path, *written: Path | None) -> tuple[Path, ...]:
     Args:
         folder: where they are.
         written: what a run writes itself.
+
+    Raises:
+        Unreadable: if a folder cannot be listed.
     """
     found, own = [], [path.resolve() for path in written if path is not None]
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_unlisted):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(root, name)
-            if name.startswith(".") or name == MANIFEST or not path.is_file():
+            if name.startswith(".") or name == MANIFEST or not _to_load(path):
                 continue
             if path.resolve() in own:
                 continue
@@ -336,6 +344,18 @@ def _files(folder: Path, *written: Path | None) -> tuple[Path, ...]:
             if not any(state in names for state in states):
                 found.append(path)
     return tuple(found)
+
+
+def _unlisted(error: OSError) -> None:
+    raise Unreadable(f"{error.filename}: {error.strerror}")
+
+
+def _to_load(path: Path) -> bool:
+    """Whether there is a file, or we may not know: then the run says so."""
+    try:
+        return S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        return isinstance(error, PermissionError)
 
 
 def _manifest(path: Path) -> tuple[dict[str, str], frozenset[str]]:
@@ -405,9 +425,18 @@ def _read(journal: Path, command: str, version: str) -> tuple[dict[tuple[str, st
             f"{journal} is the journal of {head.get('command')}: remove it, or name another --state"
         )
     if lines and not lines[-1].endswith("\n"):
-        with journal.open("a", encoding="utf-8") as file:
+        with _appended(journal) as file:
             file.write("\n")
     return found, len(outdated - found.keys())
+
+
+def _appended(journal: Path) -> IO[str]:
+    try:
+        return journal.open("a", encoding="utf-8")
+    except OSError as error:
+        raise OtherRun(
+            f"no journal at {journal}: {error.strerror}; --state names another"
+        ) from error
 
 
 def _result(entry: dict[str, object]) -> Result:

@@ -295,7 +295,10 @@ def _of_record(item: Item, path: Path) -> Row:
         held, size = item.around.state is not None, item.around.subject.size
         changed = item.mtime_ns
     else:
-        status = path.stat()
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise Unreadable(error.strerror or str(error)) from error
         held = path.with_name(path.name.removesuffix(RECORD)).is_file()
         size, changed = status.st_size, status.st_mtime_ns
     return Row(item.path, Kind.COMPANION if held else Kind.ORPHAN, size, changed)

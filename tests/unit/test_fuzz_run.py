@@ -25,6 +25,7 @@ from inspector.identify import identify
 from inspector.report import examined
 from inspector.source import opened
 from samples.make import HERE as SAMPLES
+from tests.support.powers import powerless
 from tests.support.writer import (
     DIALECTS,
     F16,
@@ -139,6 +140,38 @@ def test_wrong_usage(folder: Path, words: tuple[str, ...], complaint: str) -> No
     code, said = invoked("run", folder, *words)
     assert code == 2
     assert complaint in said
+
+
+def test_where_no_journal_can_be(tmp_path: Path) -> None:
+    files, run = filled(tmp_path / "files"), ("fuzz", "run")
+    (closed := files / "closed").mkdir()
+    says = {}
+    try:
+        files.chmod(0o555)
+        says["--state names another"] = powerless(*run, files, "--", "true", "{}")
+        state = ("--state", tmp_path / "journal")
+        closed.chmod(0o300)
+        says["closed: Permission denied"] = powerless(*run, files, *state, "--", "true", "{}")
+        (closed / "a.slot").write_bytes(b"1")
+        closed.chmod(0o600)
+        says["a.slot: Permission denied"] = powerless(*run, files, *state, "--", "true", "{}")
+    finally:
+        files.chmod(0o700)
+        closed.chmod(0o700)
+    for words, done in says.items():
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1
+    code, said = invoked("run", files, "--state", tmp_path / "none/j", "--", "true", "{}")
+    assert code == 2
+    assert "none/j: No such file or directory" in said
+
+
+def test_no_files_are_no_success(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    code, said = invoked("run", tmp_path, "--", "true", "{}")
+    assert code == 2
+    assert "no files" in said
 
 
 def test_nothing_is_replaced_but_a_report(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from inspector.server.curve import curve
 from inspector.server.prompt import Request
 from inspector.server.target import target_of
 from tests.support.html import sound
+from tests.support.powers import powerless
 from tests.support.writer import (
     DIALECTS,
     F16,
@@ -505,6 +506,28 @@ def test_a_folder(tmp_path: Path) -> None:
             ("f1", "a.slot"),
             ("f2", "b.slot"),
         ]
+
+
+def test_what_cannot_be_looked_at_hides_no_other(tmp_path: Path) -> None:
+    saves, output = tmp_path / "saves", tmp_path / "page.html"
+    for name in ("open", "listed only", "closed"):
+        (saves / name).mkdir(parents=True)
+        shutil.copyfile(HYBRID, saves / name / "a.slot")
+    (saves / "listed only").chmod(0o600)
+    (saves / "closed").chmod(0o300)
+    try:
+        done = powerless("report", saves, "-o", output, "--fail-on", "never")
+        alone = powerless("report", saves / "listed only/a.slot", "-o", tmp_path / "none.html")
+    finally:
+        for folder in saves.iterdir():
+            folder.chmod(0o700)
+    assert done.returncode == USAGE
+    assert done.stderr.splitlines() == [
+        f"slotscope: {saves}/{name}: Permission denied" for name in ("closed", "listed only/a.slot")
+    ]
+    assert output.read_text().count('<h2 class="name"') == 1
+    assert alone.returncode == USAGE
+    assert "Permission denied" in alone.stderr
 
 
 def test_many_files_are_folded_the_worst_first(tmp_path: Path) -> None:

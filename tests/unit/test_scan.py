@@ -29,6 +29,7 @@ from inspector.scanning.scan import Found, Item, Job, Kind, Row, job_for, row_of
 from inspector.scanning.watch import Watch
 from inspector.server.target import target_of
 from tests.support.disk import fill, small_disk
+from tests.support.powers import powerless
 from tests.support.writer import DIALECTS, F16, Cache, Memory, Slot, Tokens, cells_of, pack
 from tests.support.writer import Row as Stored
 
@@ -542,6 +543,19 @@ def test_nothing_is_cut_off_a_terminal(
     found = Found("error", "envelope.version-contradicts-body", "")
     line = Lines(80, cut=False).of(replace(ROW, findings=(found, found)))
     assert "E envelope.version-contradicts-body +1" in line.plain
+
+
+def test_what_permissions_forbid_is_no_bug(tmp_path: Path) -> None:
+    save(tmp_path / "closed/a.bin", range(1, 20))
+    (tmp_path / "closed/a.bin.slotscope.json").write_text("{}")
+    (tmp_path / "closed").chmod(0o600)
+    try:
+        done = powerless("scan", tmp_path, "--json")
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+    assert done.returncode == FINDINGS
+    *lines, _ = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["problem"] for line in lines] == ["Permission denied"] * 2
 
 
 def test_exit_codes(tmp_path: Path) -> None:
