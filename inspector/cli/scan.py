@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def scan(
         metavar="TERM",
         help="Show only what fits: restore=refuses, worst>=warning, size>1G, age>30d, tokens<100, "
         "finding=file.truncated, path~old …; = is the whole word, ~ a part of it, != not that "
-        "word; repeatable, all must fit.",
+        "word; repeatable, all must fit. kind=orphan and its like show what has no line otherwise.",
     ),
     sort: str | None = typer.Option(
         None,
@@ -105,7 +106,7 @@ def scan(
     """
     from inspector.cli.tables import NoTable, tables
     from inspector.findings import Severity
-    from inspector.scanning.choice import BadChoice, condition, sort_key
+    from inspector.scanning.choice import BadChoice, condition, names_kind, sort_key
     from inspector.scanning.fleet import NoCluster
     from inspector.scanning.scan import job_for
     from inspector.server.target import BadTarget, target_of
@@ -131,7 +132,15 @@ def scan(
             target = stack.enter_context(target_of(command, build, model, url=url))
             written = stack.enter_context(tables(csv, parquet, force=force))
             folder = f"{paths[0].rstrip('/')}/" if len(paths) == 1 else ""
-            printer = _Printer(conditions, limit, written.take, folder, as_json=json, verify=verify)
+            printer = _Printer(
+                conditions,
+                limit,
+                written.take,
+                folder,
+                every=any(map(names_kind, filter_)),
+                as_json=json,
+                verify=verify,
+            )
             job = job_for(target, verify=verify)
             code = _scanned(paths, target, job, printer, order, workers, dask, watch=watch)
             written.interrupted = code == INTERRUPTED
@@ -149,6 +158,7 @@ class _Printer:
         limit: the rank of the severity from which on the exit code is 1; -1 for none.
         table: takes rows as well.
         folder: that all paths begin with, empty for none.
+        every: whether rows are shown that have no line otherwise.
         as_json: whether lines are documents.
         verify: whether all of sealed files was read.
     """
@@ -160,9 +170,11 @@ class _Printer:
         table: Callable[[Row], None],
         folder: str,
         *,
+        every: bool,
         as_json: bool,
         verify: bool,
     ) -> None:
+        self._every = every
         self._conditions = conditions
         self._folder = folder
         self._limit = limit
@@ -177,7 +189,7 @@ class _Printer:
 
     def wants(self, row: Row) -> bool:
         """Whether a row has a line, and is to be shown."""
-        return row.listed and all(holds(row) for holds in self._conditions)
+        return (row.listed or self._every) and all(holds(row) for holds in self._conditions)
 
     def add(self, row: Row, bar: Bar) -> None:
         """Print a row, soon."""
@@ -228,6 +240,8 @@ class _Printer:
         if not self._conditions:
             show(page.apart(book.apart(), self._folder))
             show(page.groups(book.groups(), self._folder, brief=on_terminal()))
+        if self._every:
+            totals = replace(totals, lines=totals.files)
         server, assumed = server_name(target), target.assumed_of_states
         show(page.totals(totals, self.shown, server, assumed, verify=self._verify))
 

@@ -116,6 +116,12 @@ def sort_key(order: str) -> tuple[Callable[[Row], Value], bool]:
     return field.of, order != name
 
 
+def names_kind(term: str) -> bool:
+    """Whether a filter says which kind it wants: also those that have no line otherwise."""
+    match = _TERM.fullmatch(term.strip())
+    return match is not None and match[1] == "kind" and match[2] in "=~"
+
+
 def condition(term: str) -> Callable[[Row], bool]:
     """Whether a row is what `FIELD OPERATOR VALUE` says.
 

@@ -507,6 +507,31 @@ def test_lines_are_documents(folder: Path) -> None:
     assert totals["restore"] == {"accepts": 40}
 
 
+def test_a_kind_that_is_named_is_shown(tmp_path: Path) -> None:
+    save(tmp_path / "a.bin", range(1, 20))
+    for name in ("a.bin.ckpt", "lost.bin.ckpt"):
+        shutil.copyfile(next(INTACT.glob("*--with-pkcl1.slot.ckpt")), tmp_path / name)
+    save(tmp_path / "later.bin.tmp", range(1, 5))
+    shutil.copyfile(ROOT / "samples/models/llama.gguf", tmp_path / "model.gguf")
+    table = tmp_path.with_name("table.csv")
+    for term, name in (
+        ("kind=orphan", "lost.bin.ckpt"),
+        ("kind=leftover", "later.bin.tmp"),
+        ("kind=model", "model.gguf"),
+        ("kind~compan", "a.bin.ckpt"),
+    ):
+        words = (tmp_path, "--filter", term)
+        line, totals = documents(scanned(*words, "--json"))
+        assert (line["file"]["name"], totals["files"]) == (name, 5)
+        result = scanned(*words, "--filter", "size>0", "--sort", "size", "--csv", table, "--force")
+        assert result.stdout.splitlines()[1].endswith(f" {name}")
+        assert "1 of 5 lines shown" in result.stdout
+        assert name in table.read_text()
+    (state, _) = documents(scanned(tmp_path, "--filter", "size>0", "--json"))
+    assert state["kind"] == "state"
+    assert len(documents(scanned(tmp_path, "--filter", "kind!=state", "--json"))) == 1
+
+
 def test_lines_are_as_wide_as_the_page(folder: Path) -> None:
     row = replace(ROW, path="folder/" + "名前" * 30, format="ggsq", version=2)
     for width in (80, 90, 100, 120, 140, 200):
