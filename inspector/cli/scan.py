@@ -75,7 +75,9 @@ def scan(
     verify: bool = typer.Option(
         False,
         "--verify",
-        help="Read all of every sealed file, and compare its sections with its seal, by xxh3.",
+        help="Read all of every sealed file, and compare its sections with its seal, by xxh3. A "
+        "file or a companion that differs, and a seal that cannot be read, exit 1 unless --fail-on "
+        "is never.",
     ),
     watch: bool = typer.Option(
         False, "--watch", help="Go on, and report files again as they change; Ctrl-C ends it."
@@ -194,7 +196,7 @@ class _Printer:
     def add(self, row: Row, bar: Bar) -> None:
         """Print a row, soon."""
         self.shown += 1
-        self.code = max(self.code, _code(row, self._limit))
+        self.code = max(self.code, _code(row, self._limit, verify=self._verify))
         self._table(row)
         self._waiting.append(row)
         if len(self._waiting) >= _AT_ONCE or time.monotonic() - self._flushed > _SLOWLY:
@@ -246,7 +248,7 @@ class _Printer:
         show(page.totals(totals, self.shown, server, assumed, verify=self._verify))
 
 
-def _code(row: Row, limit: int) -> int:
+def _code(row: Row, limit: int, *, verify: bool) -> int:
     """The exit code for one row."""
     if row.bug:
         return CRASH
@@ -255,8 +257,10 @@ def _code(row: Row, limit: int) -> int:
     if limit < 0:
         return SOUND
     from inspector.findings import Severity
+    from inspector.scanning.scan import Sealed
 
     bad = row.restore in ("refuses", "aborts")
+    bad = bad or (verify and row.sealed in (Sealed.DIFFERS, Sealed.UNREADABLE))
     bad = bad or (row.worst != "" and Severity(row.worst).rank <= limit)
     return FINDINGS if bad else SOUND
 

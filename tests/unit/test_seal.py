@@ -337,3 +337,22 @@ def test_scan_verifies(state: Path) -> None:
     assert result.exit_code == FINDINGS
     assert lines[0]["seal"] == "differs"
     assert lines[0]["worst"] == "error"
+
+
+def test_scan_verifies_companions_and_seals_too(state: Path) -> None:
+    sealed(state)
+    sidecar, record = Path(f"{state}.ckpt"), Path(f"{state}{RECORD}")
+    data, seal = sidecar.read_bytes(), record.read_text()
+    words = ("scan", state.parent, "--build", "b10229")
+    assert ran(*words, "--verify").exit_code == SOUND
+    sidecar.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert ran(*words, "--verify").exit_code == FINDINGS
+    assert ran(*words, "--verify", "--fail-on", "never").exit_code == SOUND
+    assert ran(*words).exit_code == SOUND
+    sidecar.unlink()
+    assert ran(*words, "--verify").exit_code == FINDINGS
+    sidecar.write_bytes(data)
+    record.write_text(seal[:-9])
+    assert ran(*words, "--verify").exit_code == FINDINGS
+    record.write_text(seal)
+    assert ran(*words, "--verify").exit_code == SOUND
