@@ -15,7 +15,7 @@ from inspector.model.geometry import MemoryExpectation
 from inspector.model.identity import Outcome as Belongs
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import (
-    OF_LISTS,
+    MEND,
     companions,
     convert,
     drop,
@@ -223,7 +223,7 @@ class Plan:
     def complete(self) -> bool:
         """Whether no error is left in the copy, and it has all that could be of use in it."""
         wrong = worst(self.left) is Severity.ERROR
-        lost = self.report.bundle.barred or any(name in OF_LISTS for name, _ in self.refused)
+        lost = self.report.bundle.barred or any(name == MEND for name, _ in self.refused)
         return self.whole and not wrong and not lost
 
     @property

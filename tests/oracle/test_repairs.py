@@ -363,8 +363,23 @@ LISTS = [
         )
         for model, reused in (
             *((name, {"identical": ends}) for name in ("lfm2", "mamba", "qwen35", "jamba")),
-            *((name, {"append": (0, ends[1] - 1)}) for name in ("gemma3-iswa", "gptoss")),
+            *(
+                (name, {"append": (0, ends[1] - 1)})
+                for name in ("gemma3-iswa", "gptoss")
+                if damage is not cut
+            ),
         )
+    ),
+    *(
+        Case(
+            Save(model, 11549, 300, BATCHES),
+            11549,
+            "drop-checkpoints mend-list window-anchor",
+            {"append": (0, 300), "identical": (0, 231)},
+            BATCHES,
+            damage=cut,
+        )
+        for model in ("gemma3-iswa", "gptoss")
     ),
     *(
         Case(

@@ -21,7 +21,6 @@ from inspector.repair.lists import (
 from inspector.repair.state import Hopeless, Refused
 
 DROP, MEND, CONVERT = "drop-checkpoints", "mend-list", "convert-checkpoints"
-OF_LISTS = (DROP, MEND, CONVERT)
 COMPANIONS = "drop-companions"
 IK_LIST = "ik-checkpoints"
 KINDS = (
