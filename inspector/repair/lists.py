@@ -134,12 +134,12 @@ def carried_in(report: Report, *, remaking: bool = True) -> tuple[Carried, ...]:
 def _readable(record: CheckpointRecord) -> bool:
     """Whether a layout explains the blob, perhaps with bytes behind it.
 
-    Rows of no bytes are what zeros in place of the rest look like.
+    Keys and values of no bytes are what zeros in place of the rest look like.
     """
     blob = record.blob
     if blob is None or not blob.ended:
         return False
-    filled = all(block.row_bytes for part in blob.sections for block in part.blocks)
+    filled = all(block.row_bytes for part in blob.sections for block in (*part.k, *part.v))
     return blob.sound or (blob.rest is not None and filled)
 
 
