@@ -402,13 +402,19 @@ def _recurrent(source: Source, member: str, section: Section) -> Recurrent:
     )
 
 
+_WORD = 4
+"""Bytes; a packed token field ends with less padding."""
+
+
 def _tokens(report: Report) -> TokenList:
     tokens = report.tokens
     assert tokens is not None  # a state has a token list, perhaps an empty one
     packed = tokens.packing == "packed"
     reading = report.identification.reading
     node = reading.decoding.root.get("tokens") if reading is not None else None
-    if node is not None and any(child.kind is Kind.GAP for child in node.children):
+    padding = node.get("padding") if node is not None else None
+    cut = node is not None and any(child.kind is Kind.GAP for child in node.children)
+    if cut or (padding is not None and len(padding.span) >= _WORD):
         raise Refused("its token field is not whole")
     if not packed or not tokens.media or node is None:
         return TokenList(tokens.ids, packed)

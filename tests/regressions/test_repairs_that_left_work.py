@@ -52,11 +52,12 @@ def test_a_blob_of_a_list_that_nothing_explains(tmp_path: Path) -> None:
     assert steps_of(new, tmp_path / "c.slot", "turboquant@b9079") == []
 
 
-def test_a_media_chunk_that_is_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [0, 40, 4000])
+def test_a_media_chunk_that_is_cut(size: int, tmp_path: Path) -> None:
     data = (SAMPLES / "intact/ggsq2.kv--an-image.slot").read_bytes()
     chunk = data.index(struct.pack("<QI", 1, 1))
-    size = struct.pack("<I", 4000)
-    path = changed("intact/ggsq2.kv--an-image.slot", tmp_path / "a.slot", (chunk - 4, size))
+    word = (chunk - 4, struct.pack("<I", size))
+    path = changed("intact/ggsq2.kv--an-image.slot", tmp_path / "a.slot", word)
     with pytest.raises(Refused, match="token field"), planned(path, None, Options(), "new"):
         pass
 
