@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -469,6 +469,8 @@ class Ragged(Span):
 
     _CHUNKS = (1 << 12, 1 << 20)
     """Bytes read at once: few first, since a reading under the wrong declaration ends soon."""
+    _AHEAD = 1 << 16
+    """Bytes read at once where rows differ: what lies behind the last one is read in vain."""
 
     def __init__(
         self,
@@ -559,16 +561,38 @@ class Ragged(Span):
             cursor.offset = start
         return n_items
 
+    def _whole_rows(self, data: bytes, at_most: int) -> Iterator[tuple[int, int]]:
+        """Where heads and rows end that are whole in some bytes and have a believable counter."""
+        start, last, unpack = 0, len(data) - self.row_bytes, self._unpack.unpack_from
+        for _ in range(at_most):
+            if start > last:
+                return
+            n_items = unpack(data, start)[self._counter_at]
+            head = start + self.row_bytes
+            start = head + n_items * self.item.size
+            if n_items > self.items_at_most or start > len(data):
+                return
+            yield head, start
+
     def _row_by_row(self, cursor: Cursor, count: int, trace: Trace, name: str, doc: str) -> int:
-        start, starts, heads, items = cursor.offset, [], [], []
+        start = cursor.offset
+        starts: list[int] = []
+        heads: list[bytes] = []
+        items: list[bytes] = []
+        chunk = self._CHUNKS[0]
         try:
-            for index in range(count):
-                n_items = self._n_items(cursor, trace, name, index)
-                row = cursor.peek(self.row_bytes + n_items * self.item.size)
-                starts.append(cursor.offset)
-                heads.append(row[: self.row_bytes])
-                items.append(row[self.row_bytes :])
-                cursor.offset += len(row)
+            while len(starts) < count:
+                data, at, rows = cursor.peek(chunk), 0, len(starts)
+                for head, stop in self._whole_rows(data, count - rows):
+                    starts.append(cursor.offset + at)
+                    heads.append(data[at:head])
+                    items.append(data[head:stop])
+                    at = stop
+                cursor.offset += at
+                chunk = min(2 * chunk, self._AHEAD)
+                if len(starts) == rows:
+                    n_items = self._n_items(cursor, trace, name, rows)
+                    chunk = max(chunk, self.row_bytes + n_items * self.item.size)
         finally:
             shape = RowShape(
                 len(starts),

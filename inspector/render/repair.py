@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inspector.check import Check
     from inspector.repair.outcome import Written
     from inspector.repair.plan import Plan
+    from inspector.server.prompt import Prediction
 
 
 def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
@@ -113,7 +114,7 @@ def _compared(plan: Plan) -> Iterator[RenderableType]:
         table.add_row("model", *belongs)
         for old, new in zip(before.reuse, after.reuse, strict=True):
             name = f"reused: {new.name or 'asked'}"
-            table.add_row(name, *(_reused(one.found.reused) for one in (old, new)))
+            table.add_row(name, *(_reused(one.found) for one in (old, new)))
     yield table
 
 
@@ -122,5 +123,5 @@ def _restore(check: Check) -> Text:
     return text((str(outcome), "green" if outcome is Outcome.ACCEPTS else "bold red"))
 
 
-def _reused(n: int | None) -> str:
-    return "unknown" if n is None else f"{n:,}"
+def _reused(found: Prediction) -> str:
+    return str(found.outcome) if found.reused is None else f"{found.reused:,}"
