@@ -386,15 +386,18 @@ def test_fields_are_named_with_both_values(tmp_path: Path) -> None:
     assert found["fields"] == [{"path": "attn.streams[0].k[1].k_type", "a": 1, "b": 30}]
 
 
-def test_checkpoints_and_companions(tmp_path: Path) -> None:
+def with_lists(folder: Path) -> tuple[Path, Path]:
+    """Two copies of a state, each with its checkpoint list beside it."""
     name = "ggsq2.hybrid--with-pkcl1.slot"
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
+    for side in ("a", "b"):
+        (folder / side).mkdir()
         for suffix in ("", ".ckpt"):
-            shutil.copyfile(
-                SAMPLES / "intact" / (name + suffix), tmp_path / folder / (name + suffix)
-            )
-    one, two = tmp_path / "a" / name, tmp_path / "b" / name
+            shutil.copyfile(SAMPLES / "intact" / (name + suffix), folder / side / (name + suffix))
+    return folder / "a" / name, folder / "b" / name
+
+
+def test_checkpoints_and_companions(tmp_path: Path) -> None:
+    one, two = with_lists(tmp_path)
     assert ran(one, two).exit_code == 0
     beside = Path(f"{two}.ckpt")
     data = bytearray(beside.read_bytes())
@@ -464,14 +467,7 @@ def test_no_number_is_no_tolerance() -> None:
 
 def test_checkpoints_are_content(tmp_path: Path) -> None:
     """Equal states whose checkpoints are not hold not the same."""
-    name = "ggsq2.hybrid--with-pkcl1.slot"
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        for suffix in ("", ".ckpt"):
-            shutil.copyfile(
-                SAMPLES / "intact" / (name + suffix), tmp_path / folder / (name + suffix)
-            )
-    one, two = tmp_path / "a" / name, tmp_path / "b" / name
+    one, two = with_lists(tmp_path)
     beside = Path(f"{two}.ckpt")
     good = beside.read_bytes()
     beside.write_bytes(good[:-4] + struct.pack("<f", struct.unpack("<f", good[-4:])[0] * 1.001))
