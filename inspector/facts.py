@@ -31,6 +31,7 @@ _MOSTLY = 0.9
 _TAG = 4
 _VERSION = 2
 _CELLS_FOR_TOKENS = 2
+AS_MANY_CELLS = "cells, as many as tokens"
 _MOST_RECORDS = 4096
 """The largest limit of a known writer; a longer list is a slot file that looks like one."""
 _BLOCK_HEAD = struct.Struct("<iQ")
@@ -308,7 +309,7 @@ def _as_many_cells(decoding: Decoding, parts: tuple[Section, ...]) -> Iterator[F
     """A slot's attention cache has a cell for every token."""
     tokens = tokens_of(decoding.root)
     if decoding.layout.format == "ggsq" and parts and parts[0].kind == "attention":
-        says, cells = f"{tokens.count} cells, as many as tokens", parts[0].declared_cells
+        says, cells = f"{tokens.count} {AS_MANY_CELLS}", parts[0].declared_cells
         actual = "" if cells == tokens.count else f"{cells} cells"
         path = parts[0].path
         counts = (node for _, node in walk(parts[0].node) if node.name == "cell_count")

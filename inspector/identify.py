@@ -16,7 +16,7 @@ from formats.layouts import all_layouts, marked_layouts, unmarked_layouts
 from formats.spans import StopReason
 from inspector.builds import Interval, interval_of
 from inspector.decode import Decoding, completes, decode
-from inspector.facts import Fact, Judged, facts, score
+from inspector.facts import AS_MANY_CELLS, Fact, Judged, facts, score
 from inspector.node import Kind, Node
 from inspector.sections import sections
 from inspector.source import Source
@@ -100,6 +100,11 @@ class Reading:
         return ended and _harmless(self.facts)
 
     @property
+    def doubtful(self) -> bool:
+        """Whether it has another number of cells than of tokens."""
+        return any(AS_MANY_CELLS in fact.says for fact in self.failed)
+
+    @property
     def cut_off(self) -> bool:
         """Whether all is well up to a payload of which the file has only the beginning."""
         reasons = [stop.reason for stop in self.decoding.stops]
@@ -165,7 +170,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     for layouts in _stages(source, span):
         whole = [layout for layout in layouts if completes(source, layout, span, ends)]
         complete += [read(layout) for layout in whole]
-        if any(reading.sound for reading in complete):
+        if any(reading.sound and not reading.doubtful for reading in complete):
             partly.clear()
             break
         partly += [read(layout) for layout in layouts if layout not in whole]
@@ -179,8 +184,7 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     if readings and readings[0].failed:
         readings.sort(key=_is_list_of_ik, reverse=True)
     mend = None
-    settled = not readings or readings[0].cut_off or (readings[0].explains and readings[0].padded)
-    if not settled and (found := _one_word_away(source, readings, span)):
+    if _open_to_doubt(readings) and (found := _one_word_away(source, readings, span)):
         mended, mend = found
         readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
     elif more := [reading for reading in readings if _goes_on(reading, readings[0])]:
@@ -252,6 +256,14 @@ def _judged(source: Source, decoding: Decoding, judged: Judged | None = None) ->
     return Reading(decoding, found, points, padded)
 
 
+def _open_to_doubt(readings: list[Reading]) -> bool:
+    """Whether something about the best reading could be explained by a word that lies."""
+    if not readings or readings[0].cut_off:
+        return False
+    best = readings[0]
+    return not (best.explains and best.padded) or best.doubtful
+
+
 def _one_word_away(
     source: Source, readings: list[Reading], span: Span
 ) -> tuple[Layout, Mend] | None:
@@ -276,6 +288,8 @@ def _one_word_away(
             if not completes(patched, layout, span, sections_read[mend.span, mend.value]):
                 return None
             reading = _judged(patched, decode(patched, layout, span))
+            if readings[0].sound and (reading.failed or reading.score <= readings[0].score):
+                return None  # what explains every byte gives way to what nothing speaks against
             return reading.score if reading.sound else None
 
         found = single_mend(reading.decoding.root, trouble, whole)

@@ -60,7 +60,8 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
     yield Text()
     yield from _compared(plan)
     if plan.before is not None:
-        notes = plan.before.target.notes
+        unread = [one.message for one in plan.left if one.code == "target.companion-ignored"]
+        notes = (*plan.before.target.notes, *unread)
         yield from remarks(("assumed", plan.before.assumed), ("note", notes))
     yield Text()
     for path in written.removed:

@@ -47,7 +47,7 @@ def tried(entry: str, path: Path, *, again: bool = True) -> str:
     except Exception:
         return traceback.format_exc()
     took, more = time.thread_time() - start, peak() - before
-    if took > MOST_SECONDS and again:
+    if took > MOST_SECONDS and more <= MOST_BYTES and again:
         return tried(entry, path, again=False)
     if took > MOST_SECONDS or more > MOST_BYTES:
         return f"{took:.2f} s, {more >> 20} MB more"

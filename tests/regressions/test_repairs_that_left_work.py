@@ -44,6 +44,15 @@ def test_two_wrong_words(tmp_path: Path) -> None:
     assert steps_of(new, tmp_path / "c.slot") == []
 
 
+def test_a_count_that_takes_the_next_word_for_a_token(tmp_path: Path) -> None:
+    """One stream behind the tokens reads as a token 1 of a layout without streams."""
+    name = "intact/ggsq2.kv--llama-b10229-short.slot"
+    path = changed(name, tmp_path / "a.slot", (8, struct.pack("<I", 6)))
+    new = tmp_path / "b.slot"
+    assert steps_of(path, new) == ["correct-word"]
+    assert new.read_bytes() == (SAMPLES / name).read_bytes()
+
+
 def test_a_blob_of_a_list_that_nothing_explains(tmp_path: Path) -> None:
     name = "damaged/pkcl1--sidecar.orphan.slot"
     path = changed(name, tmp_path / "a.slot", (0x44, struct.pack("<i", -1)))

@@ -850,3 +850,12 @@ def test_a_refusal_is_a_document_too(tmp_path: Path) -> None:
     assert found["schema"] == "slotscope.repair/1"
     assert (found["actions"], found["outputs"], found["after"]) == ([], [], None)
     assert "not whole" in found["hindrance"]
+
+
+def test_checkpoints_in_a_form_that_the_server_does_not_read() -> None:
+    """Asked for all the same, they are written; that they are of no use there is said."""
+    path = SAMPLE.with_name("ggsq4.hybrid--lfm2-b11549-checkpoints.slot")
+    code, text = shown(path, "--build", "b11549", "--to", "llcp1")
+    assert code == 0
+    assert "checkpoints are asked for in llcp1 form" in text
+    assert "b11549 does not read the checkpoints in" in text

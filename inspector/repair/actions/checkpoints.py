@@ -184,7 +184,7 @@ def convert(draft: Draft) -> None:
         draft.carried,
         draft.records,
         family,
-        asked=draft.target is None,
+        asked=draft.target is None or draft.options.to is not None,
         ik=draft.ik,
     )
     draft.steps += steps
