@@ -16,7 +16,7 @@ from typing import IO
 
 from xxhash import xxh3_128
 
-from inspector.bundle import SUFFIXES
+from inspector.bundle import RECORD, SUFFIXES
 from inspector.check import checked
 from inspector.findings import Severity
 from inspector.fuzzing.loader import Loader, Observed, Outcome
@@ -340,7 +340,8 @@ def _files(folder: Path, *written: Path | None) -> tuple[Path, ...]:
                 continue
             if path.resolve() in own:
                 continue
-            states = (name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix))
+            beside = (*SUFFIXES, RECORD)
+            states = (name.removesuffix(suffix) for suffix in beside if name.endswith(suffix))
             if not any(state in names for state in states):
                 found.append(path)
     return tuple(found)

@@ -108,6 +108,15 @@ def test_run(folder: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_record_is_no_file_to_load(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a.slot").write_bytes(state(12))
+    (files / "a.slot.slotscope.json").write_text("{}")
+    _, said = invoked("run", files, "--json", "--", "true", "{}")
+    assert [one["file"] for one in json.loads(said)["results"]] == ["a.slot"]
+
+
 def test_goes_on_where_it_was_stopped(folder: Path) -> None:
     journal = folder / ".slotscope-run.jsonl"
     (folder / "hangs.slot").unlink()
