@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from formats.ggml_types import GGML_TYPE_NAMES
+from formats.ggml_types import GGML_TYPE_NAMES, TYPES
 from formats.layouts import by_id
+from inspector.bundle import RECORD
 from inspector.fuzzing.case import Case
 from inspector.fuzzing.generator import with_sidecar
+from inspector.fuzzing.pickled import llama_state
 from inspector.fuzzing.subject import Edit, NoSuchPlace, Subject, edited, packed
 from inspector.node import Kind, Node
+from inspector.seal import SCHEMA
 
 
 class Must(StrEnum):
@@ -553,6 +556,15 @@ _token(
 _token("token-other", "another token id", lambda d: d.randrange(32000), Must.EITHER)
 
 
+@_mutator(
+    "token-repeated", Must.EITHER, _tables("tokens", least=2), "a token id of elsewhere in the list"
+)
+def _token_repeated(subject: Subject, path: str, dice: random.Random) -> Changed:
+    rows = subject.rows(path)
+    span, other = (rows.row_span(row) for row in dice.sample(range(len(rows)), 2))
+    return _with(subject, (span.start, span.stop, subject.data[other.start : other.stop]))
+
+
 @_mutator("tokens-none", Must.EITHER, _tables("tokens"), "the list is gone, and its count says so")
 def _tokens_none(subject: Subject, path: str, dice: random.Random) -> Changed:
     count = "n_token_count"
@@ -657,6 +669,39 @@ def _trailing_noise(subject: Subject, path: str, dice: random.Random) -> Changed
 @_mutator("trailing-itself", Must.EITHER, _everything, "the file once more behind its end")
 def _trailing_itself(subject: Subject, path: str, dice: random.Random) -> Changed:
     return Changed(subject.data * 2, subject.companions)
+
+
+def _listed(subject: Subject) -> Iterator[str]:
+    return (path for path in subject.tables("tokens") if path in ("tokens", "tokens.tokens"))
+
+
+@_mutator("pickled", Must.REFUSE, _listed, "a pickle of llama-cpp-python with the state in it")
+def _pickled(subject: Subject, path: str, dice: random.Random) -> Changed:
+    ids, field = subject.node(path).span, subject.node("tokens").span
+    state = subject.data[field.stop :]
+    return Changed(llama_state(subject.data[ids.start : ids.stop], state), subject.companions)
+
+
+_ROTATION = re.compile(r"(?!appendix\.).*\.n_rot_[kv]")
+
+
+def _with_rotation(subject: Subject) -> Iterator[str]:
+    if "version" in subject.nodes and any(map(_ROTATION.fullmatch, subject.nodes)):
+        yield "version"
+
+
+@_mutator(
+    "rotation-words-lost",
+    Must.EITHER,
+    _with_rotation,
+    "the version before: no words of rotation",
+)
+def _rotation_words_lost(subject: Subject, path: str, dice: random.Random) -> Changed:
+    edits = [packed(subject.node(path), subject.number(path) - 1)]
+    for name, node in subject.nodes.items():
+        if name == "appendix" or _ROTATION.fullmatch(name):
+            edits.append((node.span.start, node.span.stop, b""))
+    return _with(subject, *edits)
 
 
 def _items(subject: Subject) -> Iterator[str]:
@@ -938,6 +983,69 @@ def _other(subject: Subject, path: str, dice: random.Random) -> Changed:
     return _with(subject, (span.start, span.stop, noise))
 
 
+_PART = 32
+"""Elements that a part of a key is a multiple of, as are the blocks of types of a cache."""
+_PART_BYTES = {
+    t.id: t.block_bytes * _PART // t.block_elements
+    for t in TYPES
+    if t.cache and not t.row_prefix_bytes and _PART % t.block_elements == 0
+}
+_Q8_KV, _HEAD = 151, struct.Struct("<4si")
+"""A type of ik_llama.cpp; the scale and the sum in front of the quants of a head."""
+
+
+def _keys(subject: Subject, path: str) -> Iterator[tuple[Node, int, int]]:
+    """The keys of every layer of a cache: all rows, bytes of a row, and the type."""
+    layer = re.compile(re.escape(path) + r"\.k\[\d+\]")
+    for name in filter(layer.fullmatch, subject.nodes):
+        size = subject.number(f"{name}.k_size_row")
+        if size > 0 and f"{name}.data" in subject.nodes:
+            yield subject.nodes[f"{name}.data"], size, subject.number(f"{name}.k_type")
+
+
+def _in_parts(subject: Subject) -> Iterator[str]:
+    for path in _caches(subject):
+        if any(size >= 2 * _PART_BYTES.get(kind, size) for _, size, kind in _keys(subject, path)):
+            yield path
+
+
+@_mutator("key-parts-swapped", Must.EITHER, _in_parts, "the end of every key comes first")
+def _parts_swapped(subject: Subject, path: str, dice: random.Random) -> Changed:
+    edits, part = [], dice.random()
+    for node, size, kind in _keys(subject, path):
+        step = _PART_BYTES.get(kind, size)
+        at = step * (1 + int(part * (size // step - 1)))
+        for start in range(node.span.start, node.span.stop, size):
+            row = subject.data[start : min(start + size, node.span.stop)]
+            edits.append((start, start + len(row), row[at:] + row[:at]))
+    return _with(subject, *edits)
+
+
+def _of_two_heads(subject: Subject) -> Iterator[str]:
+    for path in _caches(subject):
+        if any(kind == _Q8_KV and size % 64 == 8 for _, size, kind in _keys(subject, path)):
+            yield path
+
+
+@_mutator(
+    "keys-short", Must.EITHER, _of_two_heads, "q8_KV keys of two heads, 8 bytes too few a cell"
+)
+def _keys_short(subject: Subject, path: str, dice: random.Random) -> Changed:
+    """As ik_llama.cpp saves them: head behind head, and cut after rows with room for one scale."""
+    edits = []
+    for node, size, kind in _keys(subject, path):
+        if kind != _Q8_KV or size % 64 != 8:
+            continue
+        rows, span = bytearray(), node.span
+        for start in range(span.start, span.stop, size):
+            row = subject.data[start : start + size]
+            half = (size - _HEAD.size) // 2 + _HEAD.size
+            for quants in (row[_HEAD.size : half], row[half:]):
+                rows += _HEAD.pack(row[:4], sum(memoryview(quants).cast("b"))) + quants
+        edits.append((span.start, span.stop, bytes(rows[: len(span)])))
+    return _with(subject, *edits)
+
+
 # -- blobs of checkpoints --------------------------------------------------------------------------
 
 
@@ -1086,6 +1194,11 @@ def _twice(subject: Subject, path: str, dice: random.Random) -> Changed:
 @_mutator("companion-unfinished", Must.ACCEPT, _everything, "half a save under a temporary name")
 def _unfinished(subject: Subject, path: str, dice: random.Random) -> Changed:
     return _beside(subject, **{".tmp": subject.data[: len(subject.data) // 2]})
+
+
+@_mutator("companion-record", Must.ACCEPT, _everything, "half a record of slotscope beside it")
+def _record(subject: Subject, path: str, dice: random.Random) -> Changed:
+    return _beside(subject, **{RECORD: f'{{"schema": "{SCHEMA}"'.encode()})
 
 
 @_mutator("companion-added", Must.EITHER, _everything, "the list of another program beside a state")

@@ -33,6 +33,7 @@ from inspector.containers import (
     llama_cpp_python,
     recognise,
 )
+from inspector.fuzzing.pickled import llama_state
 from inspector.source import Source, opened
 from inspector.span import Span
 
@@ -329,6 +330,21 @@ def test_a_pickled_state_is_found_without_unpickling(source, pickled, protocol, 
     assert container.tokens.tolist() == TOKENS
     assert values(container) == {"n_tokens": 3, "llama_state_size": 70_000, "seed": 0xFFFFFFFF}
     assert file.bytes_read < 50_000
+
+
+def test_a_state_that_is_pickled_by_hand_is_a_pickle(source, pickled) -> None:
+    body = bytes(range(256))
+    data = llama_state(np.array(TOKENS, "<i4").tobytes(), body)
+    read = vars(pickle.loads(data))
+    assert list(read) == list(vars(pickle.loads(pickled())))
+    assert read["input_ids"].tolist() == [*TOKENS, *[0] * 8]
+    assert (read["scores"].dtype, len(read["scores"])) == (np.single, 0)
+    assert (read["n_tokens"], read["llama_state"], read["llama_state_size"]) == (3, body, 256)
+    container = recognise(source(data))
+    assert container is not None
+    assert not container.problems
+    assert container.tokens is not None
+    assert container.tokens.tolist() == TOKENS
 
 
 @pytest.mark.parametrize(
