@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -28,30 +27,27 @@ REACHED: Mapping[str, tuple[str, str, str]] = json.loads(
 )
 """Code -> a file of `SUBJECTS`, the id of a mutation, and a server of `MODELS`, if one is needed.
 
-A server is a build, or a model and a build; `sealed` is none, but the file was sealed before it was
-mutated.
+A server is a build, or a model and a build; `as-model` and a build is the server of the mutated
+file, for the sound state `real`; `sealed` is none, but the file was sealed before it was mutated.
 """
 
 SEED = 5
+FOLDER = Path(__file__).resolve().parents[1] / "oracle/models"
 SUBJECTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "kv": ("ggsq2.kv", {"n_stream": 2}),
     "kvone": ("ggsq2.kv", {"n_tokens": 7, "n_layer": 2}),
     "kvimg": ("ggsq2.kv", {"tokens": "image"}),
     "q8": ("ggsq2.kv", {"types": "q8_0/q8_0"}),
+    "kv3": ("ggsq3.kv", {"tokens": "packed"}),
     "kv3q8": ("ggsq3.kv", {"types": "q8_0/q8_0"}),
-    "kv4": ("ggsq4.kv", {}),
     "kv4img": ("ggsq4.kv", {"tokens": "image"}),
-    "kv4f32": ("ggsq4.kv", {"types": "f32/f32", "n_layer": 2}),
     "kv4q8": ("ggsq4.kv", {"types": "q8_0/q8_0", "n_rot": 64}),
     "xyt": ("ggsq3.kv.xyt", {"tokens": "packed"}),
     "iswa2": ("ggsq2.iswa", {}),
     "iswa4": ("ggsq4.iswa", {"records": 2, "n_tokens": 12}),
-    "iswa4n": ("ggsq4.iswa", {}),
     "hyb4": ("ggsq4.hybrid", {"records": 2}),
     "rec": ("ggsq3.recurrent", {}),
-    "first": ("ggsq1.kv", {}),
     "full": ("ggsn9.kv", {}),
-    "mla": ("ggsq2.mla", {}),
     "dsa": ("ggsq2.dsa", {}),
     "gguf3": ("gguf3", {}),
 }
@@ -64,25 +60,28 @@ LISTED = {family: (state, suffix) for family, suffix, state in BESIDE} | {
 FAMILIES = {"ik4": "ik-checkpoints4", "iswa4slck": "slck1"}
 
 FITTED = {
-    "fitkv": ("llama-gqa b11549", 20, 0),
-    "fitkv2": ("llama-gqa b10229", 20, 0),
-    "fitiswa": ("gemma b11549", 20, 0),
-    "fitwide": ("gemma b11549", 60, 55),
-    "fithyb": ("qwen35 b11549", 20, 0),
-    "fitik": ("llama-gqa ik@2026-08-15", 20, 0),
+    "fitkv": "llama-gqa b11549",
+    "fitiswa": "gemma b11549",
+    "fitik": "llama-gqa ik@2026-08-15",
+    "fitikq8kv": "q8_KV ik@2026-08-15",
+    "fitq8": "q8 b11549",
 }
-"""Name -> the server that a file is generated for, its tokens, and those in its window if set."""
+"""Name -> the server that a file of twenty tokens is generated for."""
 
-REAL = "ggsq4.kv--llama-b11549-short.slot"
-"""What a server computed of the model `llama-gqa`."""
+COMPUTED = {
+    "real": SAMPLES / "intact/ggsq4.kv--llama-b11549-short.slot",
+    "realmla": SAMPLES / "intact/ggsq2.mla--deepseek2-b10229.slot",
+    "model": FOLDER / "llama-gqa.gguf",
+}
+"""Name -> what servers computed of the models `llama-gqa` and `deepseek2`; the first of them."""
 
 MODELS = {
     "llama-gqa": "-c 256 -np 1 -fa on",
     "q8": "-c 256 -np 1 -fa on -ctk q8_0 -ctv q8_0",
-    "ctx": "-c 256 -np 4 -fa on",
-    "qwen35": "-c 256 -np 1 -fa on",
+    "q8_KV": "-c 256 -np 1 -fa on -ctk q8_KV",
+    "unrotated": "-c 256 -np 1 -fa on -ctk q8_0 -ctv q8_0",
+    "deepseek2": "-c 256 -np 1 -fa on",
     "gemma": "-c 256 -np 1 -fa on",
-    "lfm2": "-c 256 -np 1 -fa on",
 }
 TOKENS_OF_IK = json.dumps(
     {
@@ -93,27 +92,19 @@ TOKENS_OF_IK = json.dumps(
         "version": 1,
     }
 ).encode()
-FILES = {"q8": "llama-gqa", "ctx": "llama-gqa", "gemma": "gemma3-iswa"}
-FOLDER = Path(__file__).resolve().parents[1] / "oracle/models"
-
-_NAME = "what the file or its companion is called or when it was written, not what it holds"
-_WEIGHTS = "compares numbers with a model's weights: a state must really have been computed"
-_OTHER_FILE = "about another file than the one that is mutated: the model of the server"
-_ORDER = "needs rows whose order or rotation shows, which only computed ones do"
+FILES = {
+    **dict.fromkeys(("q8", "q8_KV", "unrotated"), "llama-gqa"),
+    "gemma": "gemma3-iswa",
+    "deepseek2": "deepseek2-mla",
+}
+VARIABLES = {"unrotated": "LLAMA_ATTN_ROT_DISABLE=1 "}
 
 UNREACHED: Mapping[str, str] = {
-    "file.named-like-a-model": _NAME,
-    "file.symlink": _NAME,
-    "sidecar.orphan": _NAME,
-    "sidecar.unreadable": _NAME,
-    "ik.keys-saved-short": "a fault of a writer, that shows in rows which only it computes",
-    "target.model-truncated": _OTHER_FILE,
+    "file.named-like-a-model": "about the name of the file, which a mutation does not choose",
+    "file.symlink": "about a link to the file, and a mutation makes bytes",
+    "sidecar.orphan": "about a companion alone, and a mutant always has its state",
+    "sidecar.unreadable": "about a companion that the system does not give us, whatever is in it",
     "target.projector-refused": "about the options of a server alone, whatever the file is",
-    "target.layout-silent": _ORDER,
-    "target.rotation-unrecorded": _ORDER,
-    "seal.unreadable": "the record of a seal is ours, and no companion that is mutated",
-    "container.not-opened": "about files of other programs, which no mutation of one of ours is",
-    "identity.repeated-tokens": _WEIGHTS,
 }
 
 
@@ -123,21 +114,19 @@ def command_of(server: str) -> tuple[str | None, str]:
     if not model:
         return None, build
     file = FOLDER / f"{FILES.get(model, model)}.gguf"
-    return f"llama-server -m {file} {MODELS[model]}", build
+    return f"{VARIABLES.get(model, '')}llama-server -m {file} {MODELS[model]}", build
 
 
 @cache
 def subject(name: str) -> Subject:
     if name in FITTED:
-        server, n_tokens, n_swa = FITTED[name]
-        with target_of(*command_of(server)) as target:
+        with target_of(*command_of(FITTED[name])) as target:
             expected = expected_state(target)
         assert isinstance(expected, StateExpectation), expected
-        case = case_for(expected, range(3, 3 + n_tokens), SEED)
-        data = generated(replace(case, n_swa=n_swa or case.n_swa)).data
+        data = generated(case_for(expected, range(3, 23), SEED)).data
         return Subject(data, {".tokens.json": TOKENS_OF_IK} if name == "fitik" else {})
-    if name == "real":
-        return Subject((SAMPLES / "intact" / REAL).read_bytes())
+    if name in COMPUTED:
+        return Subject(COMPUTED[name].read_bytes())
     if name == "iktokens":
         return Subject(TOKENS_OF_IK)
     if name in LISTED:
@@ -159,28 +148,49 @@ def put(path: Path, data: bytes, companions: Mapping[str, bytes]) -> None:
         path.with_name(path.name + suffix).write_bytes(beside)
 
 
+def codes(path: Path, server: str, *, deep: bool) -> set[str]:
+    """Of all that is found in a file, for a server if there is one."""
+    if not server:
+        with examined(path, deep=deep) as report:
+            return {one.code for one in report.findings}
+    with target_of(*command_of(server)) as target:
+        with examined(path, model=target.memory) as report:
+            found = {one.code for one in report.findings}
+        with checked(path, target) as check:
+            return found | {one.code for one in check.findings}
+
+
+def of_a_model(state: Path, model: Path, build: str) -> set[str]:
+    """What is found in a state for a server of that model."""
+    with target_of(f"llama-server -m {model}", build) as target, checked(state, target) as check:
+        return {one.code for one in check.findings}
+
+
 @pytest.mark.parametrize("code", sorted(all_codes()))
 def test_reached(tmp_path: Path, code: str) -> None:
+    """By the mutation: before it, the same file does not have the code."""
     if code in UNREACHED:
         assert code not in REACHED
         return
     name, mutation, server = REACHED[code]
-    found = mutant(subject(name), mutation)
-    path = tmp_path / "a.slot"
+    intact, path = subject(name), tmp_path / "a.slot"
+    role, _, build = server.rpartition(" ")
+    deep = server == "sealed" or "values" in mutation
+
+    def of(data: bytes, companions: Mapping[str, bytes]) -> set[str]:
+        put(path, data, companions)
+        if role == "as-model":
+            return of_a_model(COMPUTED["real"], path, build)
+        return codes(path, server.removeprefix("sealed"), deep=deep)
+
     if server == "sealed":
-        put(path, subject(name).data, subject(name).companions)
+        put(path, intact.data, intact.companions)
         sealed(path, None, None)
-    put(path, found.data, found.companions)
-    if server in ("", "sealed"):
-        with examined(path, deep=server == "sealed" or "values" in mutation) as report:
-            codes = {one.code for one in report.findings}
-    else:
-        with target_of(*command_of(server)) as target:
-            with examined(path, model=target.memory) as report:
-                codes = {one.code for one in report.findings}
-            with checked(path, target) as check:
-                codes |= {one.code for one in check.findings}
-    assert code in codes
+    assert code not in of(intact.data, intact.companions)
+    found = mutant(intact, mutation)
+    for suffix in intact.companions.keys() - found.companions.keys():
+        path.with_name(path.name + suffix).unlink()
+    assert code in of(found.data, found.companions)
 
 
 def test_reasons_are_of_registered_codes() -> None:
