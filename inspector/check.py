@@ -12,7 +12,7 @@ from inspector.checks import in_order
 from inspector.checks import target as _codes  # noqa: F401 - registers the codes
 from inspector.findings import Finding
 from inspector.model.identity import Identity, judge
-from inspector.report import Report, examined
+from inspector.report import Report, corrected, examined
 from inspector.server.loader import Outcome
 from inspector.server.prompt import Outcome as Answer
 from inspector.server.prompt import Prediction, Request, usual
@@ -133,8 +133,9 @@ def check_of(
     if most > held:
         raise BadRequest(f"no prompt shares {most:,} tokens with it: it has {held:,}")
     writer = report.identification.writer
-    looked_at = report.sections if numbers else ()
-    identity = judge(report.source, looked_at, report.tokens, target.model, writer=writer)
+    whole = corrected(report, target.memory)
+    looked_at = whole.sections if numbers else ()
+    identity = judge(whole.source, looked_at, whole.tokens, target.model, writer=writer)
     if target.model is None and (why := _no_model(target)):
         identity = replace(identity, evidence=why)
     report = _dated(report, identity)

@@ -276,10 +276,10 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
     by_kind = {part.kind: part for part in reversed(parts)}
     attention, recurrent = by_kind.get("attention"), by_kind.get("recurrent")
     for part in parts:
-        if part.kind not in ("recurrent", "dsv4") and part.cells and not part.has_values:
+        without = part.kind not in ("recurrent", "dsv4") and part.cells and not part.has_values
+        if without and not part.k and memory != "dsv4":
             says = "keys that show that there are no values"
-            if memory != "dsv4":
-                yield _fact(part.node, part.path, says, part.k)
+            yield Fact(part.span.stop, part.path, says, holds=False, actual="none")
     if memory == "iswa-partial" and "swa" in by_kind:
         yield from _holds_a_past(by_kind["swa"])
     if memory in ("kv", "iswa") and attention is not None:
@@ -299,8 +299,8 @@ def _composition(layout: Layout, parts: tuple[Section, ...]) -> Iterator[Fact]:
         history = any(node.name == "ple_row_size" for _, node in walk(recurrent.node))
         yield _fact(recurrent.node, recurrent.path, "an n-gram embedding history", history)
     if memory in ("dsa", "dsa-iswa", "msa") and "indexer" in by_kind:
-        index = by_kind["indexer"]
-        yield _fact(index.node, index.path, "layers with an indexer", bool(index.k))
+        index, says = by_kind["indexer"], "layers with an indexer"
+        yield Fact(index.span.stop, index.path, says, bool(index.k), "" if index.k else "none")
     if memory == "msa" and attention is not None and "indexer" in by_kind:
         yield from _indexer_with_values(attention, by_kind["indexer"])
 
@@ -312,8 +312,9 @@ def _as_many_cells(decoding: Decoding, parts: tuple[Section, ...]) -> Iterator[F
         says, cells = f"{tokens.count} {AS_MANY_CELLS}", parts[0].declared_cells
         actual = "" if cells == tokens.count else f"{cells} cells"
         path = parts[0].path
-        counts = (node for _, node in walk(parts[0].node) if node.name == "cell_count")
-        where = next(counts, parts[0].node).span.start
+        counts = [node for _, node in walk(parts[0].node) if node.name == "cell_count"]
+        last = counts[-1] if counts else parts[0].node
+        where = next((node for node in counts if node.value), last).span.start
         yield Fact(where, path, says, not actual, actual, _CELLS_FOR_TOKENS, structural=False)
 
 

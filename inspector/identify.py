@@ -34,8 +34,6 @@ _BLOBS = ("blob", "draft")
 _TAIL = 4096
 _MOST_SEARCHES = 32
 """Blobs of one list for which all layouts are tried in vain; a real list has no more records."""
-_FAR_BEHIND = 16
-"""A reading so much worse than the best is not worth mending."""
 _EXACT_END = 3
 """What it is worth to a reading to end where the file ends."""
 _FEW_WORDS = 2
@@ -113,10 +111,10 @@ class Reading:
         return _only_cut(self.decoding.root)
 
     @property
-    def rank(self) -> tuple[bool, int, bool, bool, bool, int]:
+    def rank(self) -> tuple[bool, int, bool, bool, bool, bool, int]:
         """Better readings have larger ranks; of equal ones the table has the commonest first."""
-        ended, end = self.decoding.ended, self.decoding.end
-        return self.sound, self.score, self.decoding.complete, self.stamped, ended, end
+        done, spotless = self.decoding, not self.failed
+        return self.sound, self.score, done.complete, self.stamped, spotless, done.ended, done.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +210,20 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
 
 
 def _likely(readings: list[Reading]) -> list[Reading]:
-    """Those that explain the file; if none does, those that fare as well as the best one."""
-    best = [(reading.score, reading.decoding.end) for reading in readings[:1]]
-    return [reading for reading in readings if reading.explains] or [
-        reading for reading in readings if (reading.score, reading.decoding.end) in best
+    """Those that explain the file; if none does, those that fare as well as the best one.
+
+    Readings that nothing speaks against and that stop in one place do: what tells memory types
+    apart is not there any more.
+    """
+    explaining = [reading for reading in readings if reading.explains]
+    if explaining or not readings:
+        return explaining
+    best = readings[0]
+    return [
+        reading
+        for reading in readings
+        if reading.decoding.end == best.decoding.end
+        and (reading.score == best.score or not (reading.failed or best.failed))
     ]
 
 
@@ -270,12 +278,11 @@ def _one_word_away(
     """The layout, and the word with which the file would be whole under it."""
     from inspector.mend import Patched, single_mend
 
-    best: tuple[int, Layout, Mend] | None = None
+    order = {layout.id: place for place, layout in enumerate(all_layouts())}
+    found: list[tuple[int, int, int, Layout, Mend]] = []
     sections_read: defaultdict[tuple[Span, int], Ends] = defaultdict(dict)
     for reading in readings:
         layout, stops = reading.layout, reading.decoding.stops
-        if reading.score < readings[0].score - _FAR_BEHIND:
-            break
         if any(fact.path in ("magic", "version") for fact in reading.failed):
             continue
         trouble = min(
@@ -292,10 +299,10 @@ def _one_word_away(
                 return None  # what explains every byte gives way to what nothing speaks against
             return reading.score if reading.sound else None
 
-        found = single_mend(reading.decoding.root, trouble, whole)
-        if found and (best is None or found[0] > best[0]):
-            best = found[0], layout, found[1]
-    return best[1:] if best else None
+        if mended := single_mend(reading.decoding.root, trouble, whole):
+            points, mend = mended
+            found.append((-points, mend.change, order[layout.id], layout, mend))
+    return min(found)[3:] if found else None
 
 
 def _only_cut(root: Node) -> bool:

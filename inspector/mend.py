@@ -49,6 +49,11 @@ class Mend:
     value: int
 
     @property
+    def change(self) -> int:
+        """How far apart the two are."""
+        return abs(self.value - self.stored)
+
+    @property
     def data(self) -> bytes:
         """The bytes of the value."""
         return self.value.to_bytes(len(self.span), "little", signed=self.value < 0)
@@ -143,7 +148,7 @@ def single_mend(
         whole: how well the file reads with a word changed; None if it is not whole then.
 
     Returns:
-        How well, and the word; None if no single word helps.
+        How well, and the word, of equal ones that which changes least; None if none helps.
     """
     found = [(points, mend) for mend in mends(root, trouble) if (points := whole(mend)) is not None]
-    return max(found, key=lambda pair: pair[0], default=None)
+    return max(found, key=lambda pair: (pair[0], -pair[1].change), default=None)

@@ -132,6 +132,19 @@ def with_seal(report: Report, path: str | Path, *, deep: bool) -> Report:
     return compared(report, path, deep=deep)
 
 
+def corrected(report: Report, model: MemoryExpectation | None) -> Report:
+    """The report on the file with the word that is damaged read as what makes it whole.
+
+    The same report where no such word is known. The file is not touched.
+    """
+    mend = report.identification.mend
+    if mend is None:
+        return report
+    from inspector.mend import Patched
+
+    return report_of(Patched(report.source, mend), report.bundle, report.beside, model)
+
+
 def report_of(
     source: Source, around: Bundle, beside: tuple[Beside, ...], model: MemoryExpectation | None
 ) -> Report:

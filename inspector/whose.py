@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inspector.findings import Finding, Severity
 from inspector.model.identity import Outcome, judge
-from inspector.report import examined
+from inspector.report import corrected, examined
 from inspector.server.target import BadTarget, target_of
 
 SUFFIX = ".gguf"
@@ -76,13 +76,16 @@ def candidates(file: Path, models: Iterable[Path]) -> list[Candidate]:
 
 def _candidate(file: Path, path: Path) -> Candidate:
     try:
-        with target_of(None, None, path) as target, examined(file, model=target.memory) as report:
+        with target_of(None, None, path) as target, examined(file, model=target.memory) as found:
             assert target.model is not None
+            report = corrected(found, target.memory)
             architecture, writer = target.model.architecture, report.identification.writer
-            found = judge(
+            identity = judge(
                 report.source, report.sections, report.tokens, target.model, writer=writer
             )
-            outcome, why = found.outcome, found.evidence
+            outcome, why = identity.outcome, identity.evidence
+            if (mend := found.identification.mend) is not None:
+                why += f"; {mend.path} was read as {mend.value:,}, which makes the file whole"
             if target.model.cut is not None:
                 why += f"; {target.model.cut}: no server starts with it"
             misfit = next((f.message for f in report.findings if _of_the_shape(f)), "")

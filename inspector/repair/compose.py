@@ -142,10 +142,12 @@ def payload(parts: Iterable[Part], ids: Numbers, form: Form, why: str) -> Iterat
             yield from _cache(part, ids, form, why)
 
 
-def blob(parts: Iterable[Part], ids: Numbers, form: Form, why: str) -> Iterator[Segment]:
-    """The memory of one sequence as it stands in a checkpoint."""
+def blob(
+    parts: Iterable[Part], ids: Numbers, form: Form, why: str, slot: int = 0
+) -> Iterator[Segment]:
+    """The memory of one sequence as it stands in a checkpoint, which that slot made."""
     if form.prefix:
-        yield Write(words(PREFIX, 0), why)
+        yield Write(words(PREFIX, slot), why)
     yield from payload(parts, ids, form, why)
 
 

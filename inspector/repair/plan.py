@@ -44,6 +44,7 @@ from inspector.repair.actions.transcode import transcode
 from inspector.repair.actions.trim import trim
 from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
+from inspector.repair.actions.words import ACTION as WORDS
 from inspector.repair.actions.words import FIRST, correct_words
 from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
@@ -71,7 +72,7 @@ from inspector.span import Span
 Action = Callable[[Draft], None]
 
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
-    (("correct-word",), correct_words),
+    ((WORDS,), correct_words),
     (("strip-trailing",), strip_trailing),
     (("drop-checkpoints",), drop),
     (("mend-list",), mend),
@@ -104,7 +105,7 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
 """What is tried, in this order, under the names that it goes by."""
 
 MEANINGS = {
-    "correct-word": "Corrects a word that no writer writes, or that leads every loader astray, "
+    WORDS: "Corrects a word that no writer writes, or that leads every loader astray, "
     "where the rest of the file says what belongs there.",
     "strip-trailing": "Cuts off bytes behind the end of the state.",
     "drop-checkpoints": "Leaves out checkpoints that no server can use, or that this one does not "
@@ -284,7 +285,13 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         def plan(*, remaking: bool) -> Plan:
             if is_list(report):
                 return _of_list(report, target, options, new, remaking=remaking)
-            return _of_state(report, target, options, new, companions, remaking=remaking)
+            try:
+                return _of_state(report, target, options, new, companions, remaking=remaking)
+            except Refused:
+                corrected = _corrected(report, options, new, companions) if target is None else None
+                if corrected is None:
+                    raise
+                return corrected
 
         found = plan(remaking=True)
         if found.remade and not all(one.usable for one in found.copied.checkpoints):
@@ -305,7 +312,7 @@ def _of_state(
     before, model = _checked(report, target), target.memory if target is not None else None
     mended, steps = _mended(report, model)
     if mended is not report:
-        if not options.allows("correct-word"):
+        if not options.allows(WORDS):
             raise Refused(FIRST)
         before_or_mended = _checked(mended, target)
     else:
@@ -357,6 +364,27 @@ def _of_state(
         remade,
         options.only,
     )
+
+
+def _corrected(
+    report: Report, options: Options, new: str, companions: dict[str, Source]
+) -> Plan | None:
+    """A state that cannot be taken apart: its words are corrected, all else stays as it is.
+
+    None if that is not all there is to do.
+    """
+    mended, steps = _mended(report, None)
+    asked = options.demands not in ((), (WORDS,)) or not options.allows(WORDS)
+    if not steps or asked or report.checkpoints:
+        return None
+    whole = Composed(tuple(_unpatched([Keep(mended.source, mended.source.whole())])), "")
+    beside = [Output(s, Composed((Keep(c, c.whole()),), "")) for s, c in companions.items()]
+    outputs = (Output("", whole), *beside)
+    pairs = [(output.suffix, output.content) for output in outputs]
+    copied = _anew(report.bundle, pairs, new, None)
+    if worst(copied.findings) is Severity.ERROR:
+        return None
+    return Plan(report, None, tuple(steps), (), outputs, new, copied, None, only=options.only)
 
 
 def _of_list(
@@ -441,14 +469,14 @@ def _checked(report: Report, target: Target | None) -> Check | None:
 
 def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, list[Step]]:
     """The report on the file with the words corrected, one after another, that make it whole."""
-    mend = report.identification.mend or _appendix_magic(report)
+    mend = report.identification.mend or _known_word(report)
     if mend is None:
         return report, []
     source = Patched(report.source, mend)
     step = Step(
-        "correct-word",
-        f"{mend.path} says {mend.stored:,}, and every loader goes astray there",
-        f"{mend.path}: {mend.value:,}, with which every byte of the file has its place",
+        WORDS,
+        f"{mend.path} says {mend.stored:,}: loaders go astray there, or refuse it",
+        f"{mend.path}: {mend.value:,}, with which all the rest of the file agrees",
         proven="counts of cells and of tokens on b10229 and b11549; count and magic of checkpoints "
         "on b11549",
     )
@@ -456,17 +484,38 @@ def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, li
     return further, [step, *steps]
 
 
-def _appendix_magic(report: Report) -> Mend | None:
-    """The first word of an appendix that lacks nothing else."""
-    code = "appendix.magic"
-    finding = next((finding for finding in report.findings if finding.code == code), None)
-    if finding is None:
+def _known_word(report: Report) -> Mend | None:
+    """A wrong word that changes no other, and whose value the rest of the file tells.
+
+    The first word of an appendix that lacks nothing else; the layers of a recurrent model, or of
+    one whose checkpoints name as many as there are rows of.
+    """
+    for finding in report.findings:
+        if finding.code in ("appendix.magic", "recurrent.layer-count"):
+            magic = finding.code == "appendix.magic"
+            value = int.from_bytes(b"SCKP", "little") if magic else int(finding.expected)
+            word = report.source.read_at(finding.span.start, len(finding.span))
+            return Mend(finding.path, finding.span, int.from_bytes(word, "little"), value)
+    return _layers_of_checkpoints(report)
+
+
+def _layers_of_checkpoints(report: Report) -> Mend | None:
+    """The number of layers of a recurrent state that all its checkpoints contradict."""
+    recurrent = next((part for part in report.sections if part.kind == "recurrent"), None)
+    node = recurrent.node.get("n_layer") if recurrent is not None else None
+    if recurrent is None or recurrent.n_layer is None or node is None:
         return None
-    stored, value = (
-        int.from_bytes(data, "little")
-        for data in (report.source.read_at(finding.span.start, 4), b"SCKP")
-    )
-    return Mend(finding.path, finding.span, stored, value)
+    named = {
+        part.n_layer
+        for one in report.checkpoints
+        if one.record.blob is not None
+        for part in one.record.blob.sections
+        if part.kind == "recurrent"
+    }
+    stored = sum(len(part.k) + len(part.r) for part in report.sections)
+    if named != {stored} or stored == recurrent.n_layer:
+        return None
+    return Mend(f"{recurrent.path}.n_layer", node.span, recurrent.n_layer, stored)
 
 
 def _is_list_name(name: str) -> bool:
@@ -574,11 +623,13 @@ def _with_blob(record: Record, draft: Draft, why: str) -> Record:
     """A record with its blob in the form that is written."""
     if record.parts is None:
         return record
+    first = record.tgt[0] if record.tgt else None
     if is_ik(draft.state):
         content = tuple(ik_payload(record.parts, draft.form.version, why))
     else:
-        content = tuple(blob(record.parts, draft.state.tokens.ids, draft.form, why))
-    first = record.tgt[0] if record.tgt else None
+        head = first.read_at(0, 8) if first is not None and record.prefixed else bytes(8)
+        slot = int.from_bytes(head[4:], "little")
+        content = tuple(blob(record.parts, draft.state.tokens.ids, draft.form, why, slot))
     return replace(record, tgt=_in_place(content, first))
 
 
@@ -608,7 +659,7 @@ def _unpatched(content: Iterable[Segment]) -> Iterator[Segment]:
             yield from _unpatched([Keep(file, span)])
             continue
         yield from _unpatched([Keep(file, Span(span.start, first))])
-        yield Write(segment.source.read_at(first, last - first), "correct-word")
+        yield Write(segment.source.read_at(first, last - first), WORDS)
         yield from _unpatched([Keep(file, Span(last, span.stop))])
 
 

@@ -267,7 +267,9 @@ def state_of(report: Report) -> State:
         raise Refused("it is no state of a known layout")
     layout, memory = reading.layout, reading.layout.memory
     if not memory or report.tokens is None:
-        raise Refused(f"it cannot be taken apart: {layout.title}")
+        untyped = layout.format == "ggsn" and 0 < (layout.version or 0) < _TYPED
+        why = "; nothing in it says what types its rows have" if untyped else ""
+        raise Refused(f"it cannot be taken apart: {layout.title}{why}")
     session = layout.format == "ggsn" and (layout.version or 0) >= _TYPED and memory != IK_MEMORY
     if report.container is not None or not (layout.format == "ggsq" or session):
         raise Refused(f"it is no slot file: {layout.title}")

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from inspector.model.identity import Outcome as Belongs
+from inspector.node import walk
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.segments import chunks
+from inspector.report import examined
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of
 from tests.corpus.test_check import CORPUS, by_name, command
@@ -116,3 +118,34 @@ def test_checkpoints_in_another_type(entry: dict[str, Any]) -> None:
             sum(one.usable for one in report.checkpoints) for report in (plan.report, plan.copied)
         ]
         assert usable[1] >= usable[0]
+
+
+def composed(path: Path) -> tuple[bytes, list[str]]:
+    """The state as a repair without a server writes it, and the steps to that."""
+    with planned(path, None, Options(), "new.bin") as plan:
+        state, *_ = plan.outputs
+        return b"".join(chunks(state.content.content)), [step.action for step in plan.steps]
+
+
+@pytest.mark.parametrize("entry", saves(), ids=by_name)
+def test_counts(entry: dict[str, Any], tmp_path: Path) -> None:
+    """The file as it is, and with one more or less of what it counts: the right count is found."""
+    file = CORPUS / entry["file"]
+    data, path = file.read_bytes(), tmp_path / file.name
+    version_1 = entry["build"] is None  # is only written for a server that is named
+    sound, steps = (data, []) if version_1 else composed(file)
+    assert steps or sound == data
+    with examined(file) as report:
+        root = report.identification.root
+        assert root is not None
+        counts = [
+            node
+            for name, node in walk(root)
+            if node.name in ("n_token_count", "cell_count") and not name.startswith("appendix")
+        ]
+    for node in counts:
+        assert isinstance(node.value, int)
+        for wrong in {node.value - 1, node.value + 1} if node.value else ():
+            word = wrong.to_bytes(len(node.span), "little")
+            path.write_bytes(data[: node.span.start] + word + data[node.span.stop :])
+            assert composed(path) == (sound, ["correct-word", *steps]), (node.name, wrong)

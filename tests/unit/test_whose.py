@@ -93,11 +93,23 @@ def test_a_model_with_several_names_is_looked_at_once(tmp_path: Path) -> None:
     assert [path.name for path in model_files([tmp_path])] == ["0.gguf"]
 
 
-def test_a_state_that_ends_before_the_first_layer_is_of_no_other_model(tmp_path: Path) -> None:
-    """The windowed layers come last: what is left looks like a state without windows."""
-    whole = (SAMPLES / "intact" / "ggsq2.iswa--gemma3-b10229-long.slot").read_bytes()
+@pytest.mark.parametrize("sample", WRITTEN_WITH)
+def test_a_state_that_is_cut_anywhere_is_of_no_other_model(sample: str, tmp_path: Path) -> None:
+    """Windows and recurrent states come last: what is left looks like a state without them."""
+    whole = (SAMPLES / "intact" / f"{sample}.slot").read_bytes()
     path = tmp_path / "slot.bin"
     for size in range(len(whole) // 20, len(whole), len(whole) // 20):
         path.write_bytes(whole[:size])
-        (found,) = candidates(path, [MODELS / "gemma3-iswa.gguf"])
+        (found,) = candidates(path, [MODELS / WRITTEN_WITH[sample]])
         assert found.outcome is not Outcome.DIFFERS, (size, found.why)
+
+
+def test_a_state_with_a_wrong_count_is_still_of_its_model(tmp_path: Path) -> None:
+    """It is read with the count that makes it whole, and that is said."""
+    data = bytearray((SAMPLES / "intact/ggsq2.kv--llama-b10229-short.slot").read_bytes())
+    data[8] += 1
+    path = tmp_path / "a.slot"
+    path.write_bytes(data)
+    found = candidates(path, model_files([MODELS]))
+    assert [one.path.name for one in found if one.likely] == ["llama-gqa.gguf"]
+    assert "n_token_count was read as 5" in found[0].why
