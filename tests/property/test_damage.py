@@ -47,7 +47,7 @@ HEAD = 1 << 16
 """Of a model file only so much is damaged: the rest is tensors."""
 SMALL = 20_000 if DEEP else 0
 """Real files up to here are cut at every byte."""
-CUTS, CUTS_OF_SAMPLES = (2000, 40) if DEEP else (40, 8)
+CUTS, CUTS_OF_SAMPLES = (2000, 40) if DEEP else (16, 8)
 SLICES = 24
 """Parts of the work that can run at the same time."""
 MUTATIONS = 10_000
