@@ -312,9 +312,8 @@ def _as_many_cells(decoding: Decoding, parts: tuple[Section, ...]) -> Iterator[F
         says, cells = f"{tokens.count} {AS_MANY_CELLS}", parts[0].declared_cells
         actual = "" if cells == tokens.count else f"{cells} cells"
         path = parts[0].path
-        counts = [node for _, node in walk(parts[0].node) if node.name == "cell_count"]
-        last = counts[-1] if counts else parts[0].node
-        where = next((node for node in counts if node.value), last).span.start
+        counts = (node for _, node in walk(parts[0].node) if node.name == "cell_count")
+        where = next(counts, parts[0].node).span.start
         yield Fact(where, path, says, not actual, actual, _CELLS_FOR_TOKENS, structural=False)
 
 

@@ -285,10 +285,8 @@ def _one_word_away(
         layout, stops = reading.layout, reading.decoding.stops
         if any(fact.path in ("magic", "version") for fact in reading.failed):
             continue
-        trouble = min(
-            [fact.offset for fact in reading.failed] + [stop.offset for stop in stops]
-            or [reading.decoding.end]
-        )
+        derailed = [fact.offset for fact in reading.failed if fact.structural]
+        trouble = min([*derailed, *(stop.offset for stop in stops)] or [reading.decoding.end])
 
         def whole(mend: Mend, layout: Layout = layout) -> int | None:
             patched = Patched(source, mend)

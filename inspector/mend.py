@@ -28,7 +28,7 @@ _SIZES = (
     "v_size_el",
     "n_embd_v_gqa",
 )
-_MOST_WORDS = 8
+_MOST_WORDS = 12
 _MOST_SIZES = 3
 
 
