@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from inspector.bundle import Beside, Bundle
 from inspector.checkpoints import CheckpointRecord, appendix_of, checkpoint_list
-from inspector.checks.checkpoints import State, check_list, state_of, usable
+from inspector.checks.checkpoints import check_list, usable
+from inspector.checks.checkpoints.state import State, state_of
 from inspector.checks.companions import check_companions
 from inspector.checks.subject import Subject
 from inspector.findings import Finding

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from inspector.bundle import Beside, Bundle, Companion, File, Role
 from inspector.checkpoints import CheckpointList
-from inspector.checks.checkpoints import READERS, Reader, State, beyond_state, is_foreign
+from inspector.checks.checkpoints.readers import READERS, Reader
+from inspector.checks.checkpoints.state import State, beyond_state, is_foreign
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.span import Span
 

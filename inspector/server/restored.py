@@ -10,7 +10,7 @@ from formats.ggml_types import IK
 from inspector.builds import build_number
 from inspector.bundle import Role
 from inspector.checkpoints import CheckpointList, CheckpointRecord, checkpoint_list
-from inspector.checks.checkpoints import READERS
+from inspector.checks.checkpoints.readers import READERS
 from inspector.model.geometry import WindowType
 from inspector.sections import Section
 from inspector.server.servers import SCKP, Carrier, carriers, uncertain

@@ -12,9 +12,10 @@ import pytest
 
 from inspector.bundle import bundle, looked_into
 from inspector.checkpoints import appendix_of, checkpoint_list
-from inspector.checks import checkpoints as list_checks
 from inspector.checks import companions as bundle_checks
-from inspector.checks.checkpoints import check_list, state_of, usable
+from inspector.checks.checkpoints import check_list, usable
+from inspector.checks.checkpoints import codes as list_codes
+from inspector.checks.checkpoints.state import state_of
 from inspector.checks.companions import check_companions
 from inspector.checks.subject import Subject
 from inspector.findings import CODES, Finding, RemedyKind, Severity
@@ -580,7 +581,7 @@ def test_a_window_of_unknown_size_proves_little(tmp_path: Path) -> None:
 def test_every_code_has_a_defect() -> None:
     registered = {
         code
-        for module in (list_checks, bundle_checks)
+        for module in (list_codes, bundle_checks)
         for code in CODES
         if f'"{code}"' in Path(str(module.__file__)).read_text(encoding="utf-8")
     }
