@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
 import pytest
 
+from inspector.node import walk
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.state import Refused
@@ -51,6 +53,45 @@ def test_a_count_that_takes_the_next_word_for_a_token(tmp_path: Path) -> None:
     new = tmp_path / "b.slot"
     assert steps_of(path, new) == ["correct-word"]
     assert new.read_bytes() == (SAMPLES / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("ggsq1.kv--llama-2024-06.slot", "n_token_count"),
+        ("ggsn9.hybrid--lfm2-b10229-two-sequences.slot", "n_token_count"),
+        ("ggsn9.hybrid--lfm2-b10229-two-sequences.slot", "attn.streams[0].cell_count"),
+        ("ggsq2.recurrent--mamba2-b10229.slot", "recr.n_layer"),
+        ("ggsq4.hybrid--lfm2-b11549-checkpoints.slot", "recr.n_layer"),
+    ],
+)
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_count_in_files_that_are_not_taken_apart(
+    name: str, word: str, by: int, tmp_path: Path
+) -> None:
+    """Of version 1, of several sequences, without a target; or which only other words contradict."""
+    original = SAMPLES / "intact" / name
+    with examined(original) as report:
+        assert report.identification.root is not None
+        node = dict(walk(report.identification.root))[word]
+    assert isinstance(node.value, int)
+    value = (node.value + by).to_bytes(len(node.span), "little")
+    path = changed(f"intact/{name}", tmp_path / "a.slot", (node.span.start, value))
+    new = tmp_path / "b.slot"
+    assert steps_of(path, new) == ["correct-word"]
+    assert new.read_bytes() == original.read_bytes()
+
+
+def test_the_slot_that_made_a_checkpoint_stays(tmp_path: Path) -> None:
+    """Its number stands in front of the blob; nothing was to be repaired, and it was made 0."""
+    name = "intact/ggsq4.hybrid--lfm2-b11549-checkpoints.slot"
+    data = (SAMPLES / name).read_bytes()
+    words = [(m.end(), struct.pack("<I", 3)) for m in re.finditer(b"\xd8\x3c\x14\xaf", data)]
+    path = changed(name, tmp_path / "a.slot", *words)
+    new = tmp_path / "b.slot"
+    assert words
+    assert steps_of(path, new) == []
+    assert new.read_bytes() == path.read_bytes()
 
 
 def test_a_blob_of_a_list_that_nothing_explains(tmp_path: Path) -> None:
