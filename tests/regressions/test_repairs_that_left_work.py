@@ -69,7 +69,7 @@ def test_a_count_that_takes_the_next_word_for_a_token(tmp_path: Path) -> None:
 def test_a_count_in_files_that_are_not_taken_apart(
     name: str, word: str, by: int, tmp_path: Path
 ) -> None:
-    """Of version 1, of several sequences, without a target; or which only other words contradict."""
+    """Of version 1, or of several sequences; or one that only other words contradict."""
     original = SAMPLES / "intact" / name
     with examined(original) as report:
         assert report.identification.root is not None
