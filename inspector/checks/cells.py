@@ -397,16 +397,18 @@ def _astray(
     if not main or subject.tokens.packing == "none" or not len(ordered):
         return None
     n_tokens = min(subject.tokens.count, int(ordered[-1]))
-    missing = np.setdiff1d(np.arange(n_tokens), ordered, assume_unique=True)
-    if not len(missing):
+    held = ordered[ordered < n_tokens]
+    n_missing = n_tokens - len(held)
+    if not n_missing:
         return None
+    first = int(np.argmin(np.append(held, -1) == np.arange(len(held) + 1)))
     return Finding(
         "cells.pos-not-tokens",
         path,
         table.span,
-        f"{len(missing):,} of {subject.tokens.count:,} tokens have no cell at their place, the "
-        f"first is token {missing[0]}; the cells stand at positions {ordered[0]} to {ordered[-1]}",
-        f"a cell at position {missing[0]}",
+        f"{n_missing:,} of {subject.tokens.count:,} tokens have no cell at their place, the first "
+        f"is token {first}; the cells stand at positions {ordered[0]} to {ordered[-1]}",
+        f"a cell at position {first}",
         "none",
     )
 
