@@ -19,7 +19,7 @@ from formats.ggml_types import TYPES
 from formats.layout import Layout
 from inspector.decode import Decoding
 from inspector.node import Kind, Node, Rows, walk
-from inspector.sections import Section, section_nodes, section_of
+from inspector.sections import Block, Section, section_nodes, section_of
 from inspector.tokens import tokens_of
 
 _SAMPLE = 64
@@ -149,7 +149,10 @@ def _historic(root: Node) -> Iterator[Fact]:
 
 def _tokens(root: Node) -> Iterator[Fact]:
     tokens = root.get("tokens")
-    if tokens is None or tokens.kind is not Kind.RECORD:
+    if tokens is None:
+        return
+    if tokens.kind is not Kind.RECORD:
+        yield from _plain(tokens)
         return
     for name, expected in (("marker", PACKED_MARKER), ("version", 1)):
         if (node := tokens.get(name)) is not None:
@@ -164,6 +167,15 @@ def _tokens(root: Node) -> Iterator[Fact]:
             len(node.span) < 4,
             len(node.span),
         )
+
+
+def _plain(tokens: Node) -> Iterator[Fact]:
+    """A plain list does not begin as packed tokens do: it would be their frame."""
+    rows = tokens.value if isinstance(tokens.value, Rows) else None
+    ids = rows.first(2)["value"].tolist() if rows is not None else []
+    if ids[:1] == [PACKED_MARKER] and ids[1:] in ([], [1]):
+        says = "a token list, not the frame of one"
+        yield Fact(tokens.span.start, "tokens", says, False, str(ids), _MOST_CELLS)
 
 
 def _tagged(root: Node) -> Iterator[Fact]:
@@ -203,7 +215,10 @@ def _section(section: Section) -> Iterator[Fact]:
         elif name in ("n_rot_k", "n_rot_v"):
             size = node.value if isinstance(node.value, int) else -1
             good = size == 0 or (size & (size - 1) == 0 and 2 <= size <= _LARGEST_ROTATION)
-            yield _fact(node, at, "0 or a power of two", good, size)
+            says = "0 or a power of two"
+            if _of_floats(section, section.k if name == "n_rot_k" else section.v):
+                good, says = size == 0, "0: rows that are not quantized are not rotated"
+            yield _fact(node, at, says, good, size)
     for block in section.blocks:
         found = block.readings
         whole = bool(found) or block.row_bytes == 0
@@ -216,6 +231,13 @@ def _section(section: Section) -> Iterator[Fact]:
         says = "a known type, and a row of whole blocks of it"
         actual = f"type {block.type_id}, row of {block.row_bytes} bytes"
         yield Fact(block.span.start, block.path, says, whole, "" if whole else actual)
+
+
+def _of_floats(section: Section, blocks: tuple[Block, ...]) -> bool:
+    """Whether these are rows of a cache that is only rotated if it is quantized: no indexer."""
+    types = [block.readings for block in blocks]
+    floats = all(found and found[0].block_elements == 1 for found in types)
+    return bool(types) and floats and section.kind in ("attention", "swa")
 
 
 def _no_values(section: Section, following: bytes) -> Iterator[Fact]:

@@ -156,7 +156,11 @@ def _other_count(report: Report, root: Node) -> tuple[Layout, Mend] | None:
     index = np.arange(len(words))
     found = np.concatenate([np.flatnonzero(words[n:] == index[: len(index) - n]) for n in (0, 1)])
     layouts = marked_layouts(source.read_at(root.span.start, 16))
-    for value in np.unique(found[found != count.value])[:_MOST_COUNTS].tolist():
+    found = found[found != count.value]
+    if words[:2].astype(np.int32).tolist() == [PACKED_MARKER, 1]:  # with its frame, and n_media
+        n_tokens = int(words[:_PACKED_HEAD][-1])
+        found = found[found > _PACKED_HEAD + (n_tokens if n_tokens < len(words) else 0)]
+    for value in np.unique(found)[:_MOST_COUNTS].tolist():
         mend = Mend("n_token_count", count.span, count.value, value)
         patched, ends = Patched(source, mend), Ends()
         for layout in layouts:

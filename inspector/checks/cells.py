@@ -48,7 +48,7 @@ register(
         "A cell is marked as empty",
         "the restore is accepted, and every request after it aborts the server",
         RemedyKind.NONE,
-        "the position follows from its neighbours only if they are in order",
+        "the position follows from its neighbours only if they are in order: repair writes it then",
         "llama.cpp b10229, b10809 and b11549, restore of such a file; a recurrent cell at "
         "2147483647 counts as empty too",
     ),
@@ -68,7 +68,7 @@ register(
         "the file loads; the cell counts as empty but stays owned, or is attended to at a "
         "wrong place",
         RemedyKind.NONE,
-        "the position follows from its neighbours only if they are in order",
+        "the position follows from its neighbours only if they are in order: repair writes it then",
         _KV,
     ),
     Code(
@@ -79,7 +79,7 @@ register(
         "erase nor another restore removes the cell; below -1, all later prompts see it and get "
         "other answers; at 2147483647, all of them get HTTP 500",
         RemedyKind.NONE,
-        "the position follows from its neighbours only if they are in order",
+        "the position follows from its neighbours only if they are in order: repair writes it then",
         _TRIED,
     ),
     Code(
@@ -88,7 +88,8 @@ register(
         "Two text cells have the same position",
         "the file loads; both cells are attended to",
         RemedyKind.NONE,
-        "which of them is right cannot be known from the file",
+        "which of them is right is known only where all other cells are in a row: repair puts one "
+        "back into it",
         "llama.cpp b10229 and b11549, restore of such a file",
     ),
     Code(
@@ -202,7 +203,8 @@ register(
         "The recurrent state stands at another position than the attention cache or the tokens",
         "the file loads; the state and the keys describe different prefixes, and answers go wrong",
         RemedyKind.NONE,
-        "the sections come from different moments",
+        "the sections come from different moments, unless the model computes the state of the last "
+        "tokens: repair writes its position then",
         _REC,
     ),
 )

@@ -31,6 +31,8 @@ _RNG = " ".join(str(1 + i % 9) for i in range(625)).encode()
 """What the text of an mt19937 looks like, of the smallest numbers."""
 _TEXTS = {"header": b'{"Version":1,"TokenCount":12}', "id": b"0f1e2d3c", "rng": _RNG, "text": _RNG}
 _HISTORY_BYTES = 384
+_FLOATS = ("f16", "f32", "bf16")
+"""Caches of these types are not rotated, but for indexers."""
 _WITH_HISTORY = ("hybrid-ple", "hybrid-ple-partial", "hybrid-idx", "hybrid-idx-values")
 _MEDIA_TOKENS = {"image": 4, "audio": 3}
 _MEDIA_START = 2
@@ -196,10 +198,10 @@ class Server:
             n_layer += 1
         n_rot = int(self._option("n_rot")) if at.record and at.record.facts.get("rotation") else 0
         if self._transposed(at):
-            v = v if v in ("f16", "f32", "bf16") else "f16"
-        return Shape(
-            (row(k, width),) * n_layer, (row(v, width),) * n_layer, n_layer, (n_rot, n_rot)
-        )
+            v = v if v in _FLOATS else "f16"
+        turned = [0 if kind in _FLOATS and role != "indexer" else n_rot for kind in (k, v)]
+        rows_k, rows_v = ((row(kind, width),) * n_layer for kind in (k, v))
+        return Shape(rows_k, rows_v, n_layer, (turned[0], turned[1]))
 
     def _transposed(self, at: Place) -> bool:
         if self._ik:

@@ -84,9 +84,9 @@ register(
         "identity.rotation-differs",
         Severity.ERROR,
         "Rows are rotated otherwise than the file says",
-        "the loader compares what the file says: it accepts them and answers with noise",
-        RemedyKind.NONE,
-        "the rows would have to be turned and rounded again",
+        "the loader goes by what the file says: it refuses sound rows, or answers with noise",
+        RemedyKind.EXACT,
+        "write the number that the rows were multiplied by",
         "llama.cpp PR #28498 (ggsq 4): n_rot_k, n_rot_v",
     ),
     Code(

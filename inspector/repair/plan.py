@@ -10,7 +10,7 @@ from pathlib import Path
 from inspector.bundle import NOT_OPENED, SUFFIXES, Bundle, Companion, File, Role, look_into
 from inspector.check import Check, check_of
 from inspector.findings import Finding, Severity, worst
-from inspector.mend import Mend, Patched
+from inspector.mend import Patched
 from inspector.model.geometry import MemoryExpectation
 from inspector.model.identity import Outcome as Belongs
 from inspector.repair.actions.anchor import window_anchor
@@ -50,6 +50,7 @@ from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
 from inspector.repair.ik import is_ik
+from inspector.repair.known import known_word
 from inspector.repair.listed import is_list, repaired_list
 from inspector.repair.lists import (
     Carried,
@@ -309,8 +310,8 @@ def _of_state(
     remaking: bool,
 ) -> Plan:
     """The repair of a state, and of what belongs to it."""
-    before, model = _checked(report, target), target.memory if target is not None else None
-    mended, steps = _mended(report, model)
+    before = _checked(report, target)
+    mended, steps = _mended(report, target)
     if mended is not report:
         if not options.allows(WORDS):
             raise Refused(FIRST)
@@ -467,55 +468,22 @@ def _checked(report: Report, target: Target | None) -> Check | None:
     return check_of(report, target, (), None) if target is not None else None
 
 
-def _mended(report: Report, model: MemoryExpectation | None) -> tuple[Report, list[Step]]:
-    """The report on the file with the words corrected, one after another, that make it whole."""
-    mend = report.identification.mend or _known_word(report)
-    if mend is None:
+def _mended(report: Report, target: Target | None) -> tuple[Report, list[Step]]:
+    """The report on the file with the words corrected, one after another, that are wrong."""
+    check = _checked(report, target)
+    known = known_word(report, check.identity if check is not None else None)
+    if known is None:
         return report, []
+    mend, model = known.mend, target.memory if target is not None else None
     source = Patched(report.source, mend)
     step = Step(
         WORDS,
-        f"{mend.path} says {mend.stored:,}: loaders go astray there, or refuse it",
+        f"{mend.path} says {mend.stored:,}: {known.why}",
         f"{mend.path}: {mend.value:,}, with which all the rest of the file agrees",
-        proven="counts of cells and of tokens on b10229 and b11549; count and magic of checkpoints "
-        "on b11549",
+        proven=known.proven,
     )
-    further, steps = _mended(report_of(source, report.bundle, report.beside, model), model)
+    further, steps = _mended(report_of(source, report.bundle, report.beside, model), target)
     return further, [step, *steps]
-
-
-def _known_word(report: Report) -> Mend | None:
-    """A wrong word that changes no other, and whose value the rest of the file tells.
-
-    The first word of an appendix that lacks nothing else; the layers of a recurrent model, or of
-    one whose checkpoints name as many as there are rows of.
-    """
-    for finding in report.findings:
-        if finding.code in ("appendix.magic", "recurrent.layer-count"):
-            magic = finding.code == "appendix.magic"
-            value = int.from_bytes(b"SCKP", "little") if magic else int(finding.expected)
-            word = report.source.read_at(finding.span.start, len(finding.span))
-            return Mend(finding.path, finding.span, int.from_bytes(word, "little"), value)
-    return _layers_of_checkpoints(report)
-
-
-def _layers_of_checkpoints(report: Report) -> Mend | None:
-    """The number of layers of a recurrent state that all its checkpoints contradict."""
-    recurrent = next((part for part in report.sections if part.kind == "recurrent"), None)
-    node = recurrent.node.get("n_layer") if recurrent is not None else None
-    if recurrent is None or recurrent.n_layer is None or node is None:
-        return None
-    named = {
-        part.n_layer
-        for one in report.checkpoints
-        if one.record.blob is not None
-        for part in one.record.blob.sections
-        if part.kind == "recurrent"
-    }
-    stored = sum(len(part.k) + len(part.r) for part in report.sections)
-    if named != {stored} or stored == recurrent.n_layer:
-        return None
-    return Mend(f"{recurrent.path}.n_layer", node.span, recurrent.n_layer, stored)
 
 
 def _is_list_name(name: str) -> bool:

@@ -288,6 +288,12 @@ def state_of(report: Report) -> State:
     members = [member for member, _, _ in MEMORY[memory][1]]
     whole = {section.path for section in sections}
     missing = tuple(member for member in members if member not in whole) if stops else ()
+    for section in sections if session else ():
+        if len(np.unique(_sequences(section))) > 1:
+            raise Refused(
+                f"{section.path} holds several sequences, and a copy can have one: which of them "
+                "is not asked for yet, so there is no copy of such a file"
+            )
     parts = parts_of(report.source, sections)
     head: Content = ()
     if session and sections:
@@ -359,22 +365,18 @@ def _cells(section: Section) -> Cells:
 
 
 def _seq_id(section: Section) -> int:
-    """The sequence that the cells belong to; 0 if they do not say.
+    """The sequence that most cells name; 0 if they name none. Who loads one sequence, names it."""
+    ids, counts = np.unique(_sequences(section), return_counts=True)
+    return int(ids[counts.argmax()]) if len(ids) else 0
 
-    Raises:
-        Refused: if they are several.
-    """
+
+def _sequences(section: Section) -> Numbers:
+    """The sequences that the cells name."""
     if not section.tables:
-        return 0
+        return np.zeros(0, np.int64)
     rows = section.tables[0]
     named = any(name == "seq_id" for name, _ in rows.fields)
-    ids = rows.column("seq_id") if named and not rows.ragged else rows.items()
-    if len(np.unique(ids)) > 1:
-        raise Refused(
-            f"{section.path} holds several sequences, and a copy can have one: which of them is "
-            "not asked for yet, so there is no copy of such a file"
-        )
-    return int(ids[0]) if len(ids) else 0
+    return rows.column("seq_id") if named and not rows.ragged else rows.items()
 
 
 def _tensor(source: Source, block: Block) -> Tensor:

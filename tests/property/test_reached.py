@@ -70,6 +70,7 @@ FITTED = {
 
 COMPUTED = {
     "real": SAMPLES / "intact/ggsq4.kv--llama-b11549-short.slot",
+    "realq8": SAMPLES / "intact/ggsq4.kv--llama-b11549-q8_0.slot",
     "realmla": SAMPLES / "intact/ggsq2.mla--deepseek2-b10229.slot",
     "model": FOLDER / "llama-gqa.gguf",
 }

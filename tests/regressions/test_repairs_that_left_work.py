@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.node import walk
+from inspector.node import Rows, walk
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.state import Refused
@@ -16,6 +16,7 @@ from inspector.report import examined
 from inspector.server.target import target_of
 from samples.make import HERE as SAMPLES
 
+MODELS = Path(__file__).parents[1] / "oracle/models"
 NONE_KNOWN = struct.pack("<I", 77)
 
 
@@ -137,3 +138,72 @@ def test_zeros_at_the_end_of_a_checkpoint(tmp_path: Path) -> None:
     data = (SAMPLES / "intact/ggsq4.iswa--two-checkpoints.slot").read_bytes()
     path.write_bytes(data[:-200] + bytes(200))
     assert steps_of(path, new) == ["drop-checkpoints"]
+
+
+CELLS = "attn.streams[0].cells"
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "row", "column", "value"),
+    [
+        ("ggsq2.kv--llama-b10229-short.slot", CELLS, 3, "pos", 2),
+        ("ggsq2.kv--llama-b10229-short.slot", CELLS, 4, "pos", -7),
+        ("ggsq4.kv--llama-b11549-short.slot", CELLS, 0, "pos", 1),
+        ("ggsq4.kv--llama-b11549-short.slot", CELLS, 2, "seq_id", 1),
+        ("ggsq4.iswa--twelve-tokens.slot", "swa.streams[0].cells", 2, "pos", 8),
+    ],
+)
+def test_a_cell_out_of_place(
+    name: str, table: str, row: int, column: str, value: int, tmp_path: Path
+) -> None:
+    """All other cells are in a row; whose sequence it is, a slot file need not say."""
+    original = SAMPLES / "intact" / name
+    with examined(original) as report:
+        assert report.identification.root is not None
+        rows = dict(walk(report.identification.root))[table].value
+        assert isinstance(rows, Rows)
+        at = rows.field_span(row, column).start
+    path = changed(f"intact/{name}", tmp_path / "a.slot", (at, struct.pack("<i", value)))
+    new = tmp_path / "b.slot"
+    assert steps_of(path, new) == ["correct-word"]
+    assert new.read_bytes() == original.read_bytes()
+
+
+def test_a_cell_behind_all_others_is_no_error(tmp_path: Path) -> None:
+    """It can be in the place of a token that was removed."""
+    name = "intact/ggsq2.kv--llama-b10229-short.slot"
+    path = changed(name, tmp_path / "a.slot", (0x28 + 2 * 12, struct.pack("<i", 5)))
+    with examined(path) as report:
+        assert report.sections[0].pos.tolist() == [0, 1, 5, 3, 4]
+    assert steps_of(path, tmp_path / "b.slot") == []
+
+
+@pytest.mark.parametrize("build", ["b10229", "b11549"])
+@pytest.mark.parametrize(
+    ("name", "model", "word", "value"),
+    [
+        ("ggsq3.recurrent--mamba-b10809.slot", "mamba", "recr.cells", 0),
+        ("ggsq4.hybrid--lfm2-b11549-checkpoints.slot", "lfm2", "recr.cells", 1),
+        ("ggsq4.kv--llama-b11549-short.slot", "llama-gqa", "attn.streams[0].n_rot_k", 32),
+        ("ggsq4.kv--llama-b11549-q8_0.slot", "llama-gqa", "attn.streams[0].n_rot_v", 32),
+    ],
+)
+def test_a_word_that_the_model_tells(
+    name: str, model: str, word: str, value: int, build: str, tmp_path: Path
+) -> None:
+    """Where a recurrent state stands; whether rows are rotated, which was undone before."""
+    original = SAMPLES / "intact" / name
+    with examined(original) as report:
+        assert report.identification.root is not None
+        at = dict(walk(report.identification.root))[word].span.start
+    path = changed(f"intact/{name}", tmp_path / "a.slot", (at, struct.pack("<i", value)))
+    types = "-ctk q8_0 -ctv q8_0" if "q8_0" in name else ""
+    words = f"llama-server -m {MODELS / model}.gguf -c 512 -np 1 -fa on {types}"
+    with target_of(words, build) as target:
+        with planned(original, target, Options(), "new.slot") as plan:
+            expected, steps = plan.outputs[0].content, [step.action for step in plan.steps]
+            sound = expected.read_at(0, expected.size)
+        with planned(path, target, Options(), "new.slot") as plan:
+            content = plan.outputs[0].content
+            assert [step.action for step in plan.steps] == ["correct-word", *steps]
+            assert content.read_at(0, content.size) == sound

@@ -185,6 +185,13 @@ for _name, _meaning, _must, _applies, _number in (
         lambda v, n, d: 63,
     ),
     (
+        "rotation-other",
+        "a rotation where there is none, or none where there is one",
+        Must.REFUSE,
+        _named(("n_rot_k", "n_rot_v")),
+        lambda v, n, d: 0 if v else 64,
+    ),
+    (
         "version-next",
         "the version after its own",
         Must.REFUSE,
