@@ -136,9 +136,10 @@ register(
         "The token id in a cell is not that of the token list",
         "the file loads; if the list was changed, prompts are compared with the wrong token; if "
         "the cell was, n-gram embeddings of later tokens are computed from the wrong history",
-        RemedyKind.NONE,
-        "which of the two was changed cannot be told from them; slotscope check with --model says "
-        "it where the first layer of the model has attention",
+        RemedyKind.EXACT,
+        "write it anew with slotscope repair and --model, which tells whose row it is where the "
+        "first layer of the model has attention; without it which of the two was changed cannot be "
+        "told",
         "llama.cpp b10644 (PR #27762)",
     ),
     Code(

@@ -53,7 +53,8 @@ register(
         'servers from b10388 on refuse the restore ("Invalid tokens in slot save file"); older '
         "ones match no prompt beyond it",
         RemedyKind.NONE,
-        "which token stood there cannot be known; or the state is of another model",
+        "which token stood there cannot be known, unless its cell names one and the model confirms "
+        "that: slotscope repair with --model writes it then; or the state is of another model",
         "llama.cpp b10388 (PR #26640), tools/server; b10229, restore of such a file",
     ),
     Code(

@@ -21,7 +21,8 @@ register(
         "older ones match no prompt "
         "beyond it",
         RemedyKind.NONE,
-        "which token stood there cannot be known",
+        "which token stood there cannot be known, unless its cell names one and the model confirms "
+        "that: slotscope repair with --model writes it then",
         _SERVER,
     ),
     Code(
@@ -30,7 +31,8 @@ register(
         "A token is negative where no media chunk is",
         'the server refuses the restore: "Invalid tokens in slot save file"; the slot is emptied',
         RemedyKind.NONE,
-        "which token stood there cannot be known",
+        "which token stood there cannot be known, unless its cell names one and the model confirms "
+        "that: slotscope repair with --model writes it then",
         _SERVER,
     ),
     Code(

@@ -170,6 +170,8 @@ class Identity:
         not_held: what layer 0 says nothing of, in words; empty if every token left a row in it.
         notes: what else is to be said, such as rows that could not be compared.
         datings: what the numbers say about the build that wrote the file.
+        of_list: positions whose rows are of the token in the list, where the cell names another.
+        of_cell: positions whose rows are of the token in the cell, where the list has another.
         findings: for the report.
     """
 
@@ -183,6 +185,8 @@ class Identity:
     not_held: str = ""
     notes: tuple[str, ...] = ()
     datings: tuple[Dating, ...] = ()
+    of_list: tuple[int, ...] = ()
+    of_cell: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -363,9 +367,11 @@ def _answer(
     order = attention.form.order if attention is not None else ""
     known = outcome in (Outcome.MATCHES, Outcome.RELATED)
     values_first = _values_first(compared, convolution) if known else None
+    settled: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
     if attention is not None and outcome in (Outcome.MATCHES, Outcome.MIXED):
         with suppress(NotTestable):
-            notes.extend(_settled(*compared.settled(attention)))
+            settled = compared.settled(attention)
+    notes.extend(_settled(*settled))
     n_tokens = int((compared.tokens >= 0).sum())
     n_held = attention.n_held if attention is not None else sides[0].n_cells
     evidence = _evidence(outcome, sides, explanation, compared.unfit, n_tokens, n_held)
@@ -380,6 +386,7 @@ def _answer(
         _not_held(n_tokens, n_held),
         tuple(notes),
         tuple(_datings(sides, order, values_first)) if known and writer != IK else (),
+        *settled,
         tuple(_findings(compared, outcome, sides, evidence, notes)),
     )
 

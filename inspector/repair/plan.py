@@ -45,7 +45,7 @@ from inspector.repair.actions.trim import trim
 from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
 from inspector.repair.actions.words import ACTION as WORDS
-from inspector.repair.actions.words import FIRST, correct_words
+from inspector.repair.actions.words import FIRST, correct_tokens, correct_words
 from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
@@ -75,6 +75,7 @@ Action = Callable[[Draft], None]
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     ((WORDS,), correct_words),
     (("strip-trailing",), strip_trailing),
+    ((WORDS,), correct_tokens),
     (("drop-checkpoints",), drop),
     (("mend-list",), mend),
     (("from-ik",), from_ik),
@@ -107,7 +108,7 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
 
 MEANINGS = {
     WORDS: "Corrects a word that no writer writes, or that leads every loader astray, "
-    "where the rest of the file says what belongs there.",
+    "where the rest of the file or the model says what belongs there.",
     "strip-trailing": "Cuts off bytes behind the end of the state.",
     "drop-checkpoints": "Leaves out checkpoints that no server can use, or that this one does not "
     "read.",

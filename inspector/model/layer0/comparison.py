@@ -30,6 +30,8 @@ _F32 = next(kind for kind in TYPES if kind.name == "f32")
 _NO_KEYS = "the state holds no keys of layer 0"
 _FULL = "base"
 """The section of layers without a window beside that of layers with one."""
+MOST_SETTLED = 64
+"""Cells that name another token than the list, and others, whose rows are looked at."""
 _UNTURNED = Rope(RopeType.NONE, 0)
 
 
@@ -266,11 +268,16 @@ class Comparison:
             return (), ()
         in_cell = cells.table.column("tok")[cells.index]
         known = [(ids >= 0) & (ids < self.layer.n_vocab) for ids in (listed, in_cell)]
-        differ = np.flatnonzero(known[0] & known[1] & (listed != in_cell))[: stored.N_SAMPLES]
-        alike = np.flatnonzero(known[0] & (listed == in_cell))[: stored.N_SAMPLES]
+        named_at_all = (known[0] | known[1]) & (in_cell >= 0)  # cells of media name no token
+        differ = np.flatnonzero(named_at_all & (listed != in_cell))[:MOST_SETTLED]
+        alike = np.flatnonzero(known[0] & (listed == in_cell))[:MOST_SETTLED]
         found = []
-        for ids in (listed, in_cell) if len(differ) else ():
-            sample = cells.sample(np.concatenate((differ, alike)), ids)
+        for ids, usable in zip((listed, in_cell), known, strict=True) if len(differ) else ():
+            chosen = np.concatenate((differ[usable[differ]], alike))
+            if not len(chosen):
+                found.append(set[int]())
+                continue
+            sample = cells.sample(chosen, ids)
             inputs = _unique([sample])
             forms = forms_of(self.layer, self.layer.inputs(inputs[:, 0], inputs[:, 1]))
             part = next(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
+
+from inspector.model.layer0.comparison import MOST_SETTLED
 from inspector.node import walk
 from inspector.repair.compose import slot_file
 from inspector.repair.compose_ik import ik_slot_file
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import is_ik
 from inspector.repair.segments import Composed, Write
-from inspector.repair.state import Hopeless, Refused
+from inspector.repair.state import Cache, Hopeless, Numbers, Refused
 
 ACTION = "correct-word"
 FIRST = "a word of it has to be corrected before anything else, and correct-word is not allowed"
@@ -50,6 +54,55 @@ def correct_words(draft: Draft) -> None:
                 "; ".join(found[:_MOST]) + more,
             )
         )
+
+
+def correct_tokens(draft: Draft) -> None:
+    """Tokens in which the list and the cells differ, where the model tells which are right."""
+    identity = draft.check.identity if draft.check is not None else None
+    cache = next((one for one in draft.state.caches if "tok" in one.cells.extension), None)
+    if identity is None or cache is None or not (identity.of_list or identity.of_cell):
+        return
+    ids, pos, tok = draft.state.tokens.ids, cache.cells.pos, cache.cells.extension["tok"]
+    order, by_cell, by_list = np.argsort(pos), list(identity.of_cell), list(identity.of_list)
+    n = len(pos)
+    if draft.state.tokens.media_start or n > len(ids) or (pos[order] != np.arange(n)).any():
+        return  # positions do not count tokens
+    if int(((tok >= 0) & (ids[pos] != tok)).sum()) > MOST_SETTLED:
+        raise Refused(f"the list and more than {MOST_SETTLED} cells name different tokens")
+    changed = []
+    if by_cell:
+        listed = ids.copy()
+        listed[by_cell] = tok[order][by_cell]
+        draft.state = replace(draft.state, tokens=replace(draft.state.tokens, ids=listed))
+        changed.append(f"the list: {_tokens(by_cell)}, as the cells have it")
+    if by_list:
+        draft.convert(lambda part: _renamed(part, by_list, ids))
+        changed.append(f"the cells: {_tokens(by_list)}, as the list has it")
+    draft.take(
+        Step(
+            ACTION,
+            "the list and the cells name different tokens, and the rows of the first layer are "
+            "those that the model computes for one of the two: the other was changed",
+            "; ".join(changed),
+        )
+    )
+
+
+def _tokens(positions: list[int]) -> str:
+    if len(positions) == 1:
+        return f"token {positions[0]:,}"
+    return f"{len(positions):,} tokens from {positions[0]:,} to {positions[-1]:,}"
+
+
+def _renamed(cache: Cache, positions: list[int], ids: Numbers) -> Cache:
+    """A cache in which the cells at some positions name the tokens of the list."""
+    if "tok" not in cache.cells.extension:
+        return cache
+    pos, tok = cache.cells.pos, cache.cells.extension["tok"].copy()
+    wrong = np.isin(pos, positions)
+    tok[wrong] = ids[pos[wrong]]
+    cells = replace(cache.cells, extension={**cache.cells.extension, "tok": tok})
+    return replace(cache, cells=cells)
 
 
 def _differing(draft: Draft, whole: Composed) -> Iterator[str]:
