@@ -23,7 +23,7 @@ from inspector.repair.actions.checkpoints import (
     prompt,
     see_any,
 )
-from inspector.repair.actions.form import restamp, unpack
+from inspector.repair.actions.form import correct_layers, restamp, unpack
 from inspector.repair.actions.from_ik import from_ik
 from inspector.repair.actions.layers import drop_layers
 from inspector.repair.actions.order import drop_values, swap_latent_keys, transpose_states
@@ -87,6 +87,7 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("swap-latent-keys",), swap_latent_keys),
     (("transpose-states",), transpose_states),
     (("restamp", "relayout"), restamp),
+    ((WORDS,), correct_layers),
     (("unpack-tokens",), unpack),
     (("to-ik",), without_values),
     (("fit-streams",), fit_streams),
