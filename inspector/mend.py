@@ -94,6 +94,12 @@ class Patched(Source):
             + data[last - offset :]
         )
 
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from `offset` on, as far as there are bytes."""
+        data = self.read_at(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
 
 def mends(root: Node, trouble: int) -> Iterator[Mend]:
     """Words worth another value in a reading that went wrong at offset `trouble`.

@@ -113,7 +113,7 @@ def compared(report: Report, path: str | Path, *, deep: bool) -> Report:
     if seal is None:
         return report
     complete = deep or report.size <= SMALL
-    differing = list(_of_the_file(report, seal, complete=complete))
+    differing = list(differences(report, seal, complete=complete))
     others, fitting = [], []
     for companion, finding in _of_companions(report, seal, deep=deep):
         if finding is None:
@@ -129,7 +129,14 @@ def compared(report: Report, path: str | Path, *, deep: bool) -> Report:
     )
 
 
-def _of_the_file(report: Report, seal: Seal, *, complete: bool) -> Iterator[Finding]:
+def differences(report: Report, seal: Seal, *, complete: bool) -> Iterator[Finding]:
+    """What is other in a file than in the one that was sealed.
+
+    Args:
+        report: of the file.
+        seal: of it, or of the file that it is a copy of.
+        complete: whether to read all of it, or to compare sizes and tokens alone.
+    """
     size, evidence = report.size, _times(report, seal)
     if not complete:
         evidence += ("sizes and tokens alone were compared: --deep reads the rest",)

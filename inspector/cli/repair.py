@@ -70,9 +70,11 @@ def repair(
 ) -> None:
     """Write a copy of FILE that its server restores, and makes the most of.
 
-    Without -o it only explains. Exit code 1 says that not all could be done. Nothing is written
-    that the server would refuse, or that is not what was asked for; where nothing is to be done,
-    NEW becomes a plain copy.
+    Without -o it only explains. Exit code 1 says that not all could be done, or that an error stays
+    in the copy, which is named. No copy is written that the server is known to refuse, or to die
+    of while it restores it, that is further from its model than FILE, or that is not what was asked
+    for. What it does with the next prompts stands in the table: some may still get an error. Where
+    nothing is to be done, NEW becomes a plain copy.
     """
     from inspector.repair.apply import NotWritten
     from inspector.repair.outcome import Written
@@ -96,7 +98,8 @@ def repair(
             hindrance = _hindrance(plan, allow_loss=allow_loss)
             written = output if not dry_run and not hindrance else None
             removed = _write(plan, written, force=force) if written is not None else ()
-            _show(plan, file, Written(written, removed, hindrance), as_json=json)
+            done = Written(written, removed, hindrance, dry_run, output if dry_run else None)
+            _show(plan, file, done, as_json=json)
             if json and hindrance and output is not None:
                 complain(f"nothing is written: {hindrance}")
             code = SOUND if plan.complete and not hindrance else FINDINGS
@@ -124,6 +127,8 @@ def _hindrance(plan: Plan, *, allow_loss: bool) -> str:
         message = plan.after.restore.message
         helpless = "the server would not take the copy either"
         return f"{helpless if plan.steps else 'nothing of what is allowed helps'}: {message}"
+    if plan.estranged and plan.after is not None:
+        return f"the copy would not be of the model any more: {plan.after.identity.evidence}"
     if plan.unconfirmed and not allow_loss:
         return "--allow-loss agrees to what is lost"
     return ""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from inspector.bundle import RECORD
-from inspector.findings import Severity
 from inspector.render.page import QUIET, STRONG, columns, counted, labelled, text
 from inspector.render.verdict import remarks, server_name
 from inspector.server.loader import Outcome
@@ -32,9 +31,10 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
     """
     server = f" for {server_name(plan.before.target)}" if plan.before is not None else ""
     n = len(plan.steps)
-    helpless = plan.refused or not plan.whole
     nothing = "nothing to do" if plan.only else "nothing to repair"
-    nothing = "no step can be taken" if helpless else nothing
+    nothing = "no step can be taken" if plan.refused else nothing
+    if not plan.whole or (plan.staying and not plan.only):
+        nothing = "nothing can be repaired"
     yield text((name, STRONG), f"{server}: {counted(n, 'step') if n else nothing}")
     for step in plan.steps:
         yield Text()
@@ -72,30 +72,31 @@ def page(plan: Plan, name: str, written: Written) -> Iterator[RenderableType]:
         unchanged = " unchanged" if same else ""
         yield text(("written", "green"), f"{unchanged}: {', '.join(names)}")
         yield text(f"how it was made: {new}{RECORD}")
-        if codes := _staying(plan):
-            yield text(f"what no repair puts right stays: {codes}")
     else:
-        yield text(f"nothing is written: {written.hindrance or _hint(plan)}")
+        yield text(f"nothing is written: {written.hindrance or _hint(plan, written)}")
+    if plan.staying and (plan.steps or plan.only or written.new is not None):
+        yield text(_stays(plan))
 
 
-def _hint(plan: Plan) -> str:
+def _stays(plan: Plan) -> str:
+    what = "what the actions that are allowed leave" if plan.only else "what no repair puts right"
+    return f"{what} stays: {', '.join(plan.staying)}"
+
+
+def _hint(plan: Plan, written: Written) -> str:
+    if plan.steps and written.unwritten is not None:
+        return f"without --dry-run the copy becomes {written.unwritten}"
     if plan.steps:
-        return "-o NEW writes the copy"
+        return f"-o NEW {'without --dry-run ' if written.dry else ''}writes the copy"
     if plan.whole and plan.only:
         return "nothing is to be done, of what is allowed"
     if not plan.whole:
         return "nothing of what is allowed helps"
-    if codes := _staying(plan):
-        return f"what no repair puts right stays: {codes}"
+    if plan.staying:
+        return _stays(plan)
     if plan.before is None:
         return "the file itself needs nothing; --for or --build fits it to a server"
     return "the file can stay as it is"
-
-
-def _staying(plan: Plan) -> str:
-    """Codes of what is wrong with the copy; empty if nothing is."""
-    found = (finding for finding in plan.left if finding.severity is not Severity.NOTE)
-    return ", ".join(dict.fromkeys(finding.code for finding in found))
 
 
 def _compared(plan: Plan) -> Iterator[RenderableType]:

@@ -40,6 +40,7 @@ def to_dict(plan: Plan, written: Written) -> dict[str, Any]:
         ],
         "refused": [{"action": action, "why": why} for action, why in plan.refused],
         "not_needed": list(plan.needless),
+        "stays": list(plan.staying),
         "outputs": [str(path) for path in outputs],
         "record": f"{new}{RECORD}" if new is not None else None,
         "removed": [str(path) for path in written.removed],
@@ -51,7 +52,13 @@ def to_dict(plan: Plan, written: Written) -> dict[str, Any]:
 
 def refused(why: str) -> dict[str, Any]:
     """The document for a file of which no copy can be made."""
-    nothing: dict[str, Any] = {"actions": [], "refused": [], "not_needed": [], "outputs": []}
+    nothing: dict[str, Any] = {
+        "actions": [],
+        "refused": [],
+        "not_needed": [],
+        "stays": [],
+        "outputs": [],
+    }
     rest: dict[str, Any] = {
         "record": None,
         "removed": [],

@@ -30,11 +30,15 @@ class Written:
         new: the copy; None if it was not written.
         removed: files that lay beside it and would have been taken for its companions.
         hindrance: why it may not be written; empty if it may.
+        dry: whether it was to be explained only.
+        unwritten: the copy that was named all the same.
     """
 
     new: Path | None
     removed: tuple[Path, ...] = ()
     hindrance: str = ""
+    dry: bool = False
+    unwritten: Path | None = None
 
 
 def carry_out(
@@ -58,6 +62,8 @@ def carry_out(
         Unreadable: if the source cannot be read.
     """
     report, source = plan.report, plan.report.source
+    if plan.estranged:
+        raise NotWritten(f"{new} would not be of the model any more")
     _check_unchanged(report)
     mode = os.fstat(source.descriptor).st_mode & 0o777 | stat.S_IWUSR
     targets = [new.with_name(new.name + output.suffix) for output in plan.outputs]

@@ -61,6 +61,7 @@ from inspector.repair.lists import (
     named,
     record_of,
 )
+from inspector.repair.sealed import unsealed
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
 from inspector.repair.state import Hopeless, Refused, state_of
 from inspector.report import Report, examined, report_of
@@ -74,8 +75,8 @@ Action = Callable[[Draft], None]
 
 _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     ((WORDS,), correct_words),
-    (("strip-trailing",), strip_trailing),
     ((WORDS,), correct_tokens),
+    (("strip-trailing",), strip_trailing),
     (("drop-checkpoints",), drop),
     (("mend-list",), mend),
     (("from-ik",), from_ik),
@@ -86,8 +87,8 @@ _ACTIONS: tuple[tuple[tuple[str, ...], Action], ...] = (
     (("drop-values",), drop_values),
     (("swap-latent-keys",), swap_latent_keys),
     (("transpose-states",), transpose_states),
-    (("restamp", "relayout"), restamp),
     ((WORDS,), correct_layers),
+    (("restamp", "relayout"), restamp),
     (("unpack-tokens",), unpack),
     (("to-ik",), without_values),
     (("fit-streams",), fit_streams),
@@ -180,6 +181,7 @@ class Plan:
         undone: what was asked for, and is refused.
         remade: whether it writes checkpoints with other first or last bytes than they have.
         only: the only actions that were allowed; empty if all were.
+        unsealed: what the seal beside the file says against it, and the copy does not put right.
     """
 
     report: Report
@@ -193,6 +195,7 @@ class Plan:
     undone: tuple[str, ...] = ()
     remade: bool = False
     only: tuple[str, ...] = ()
+    unsealed: tuple[Finding, ...] = ()
 
     @property
     def needless(self) -> tuple[str, ...]:
@@ -220,8 +223,15 @@ class Plan:
 
     @property
     def left(self) -> tuple[Finding, ...]:
-        """What is found in the copy, for its server if there is one."""
-        return self.copied.findings if self.after is None else self.after.findings
+        """What is found in the copy, for its server if there is one, and what its seal tells."""
+        found = self.copied.findings if self.after is None else self.after.findings
+        return (*found, *self.unsealed)
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """Codes of what is wrong with the copy."""
+        wrong = (one.code for one in self.left if one.severity is not Severity.NOTE)
+        return tuple(dict.fromkeys(wrong))
 
     @property
     def complete(self) -> bool:
@@ -235,6 +245,12 @@ class Plan:
         """Whether the server would not take the copy either."""
         outcome = self.after.restore.outcome if self.after is not None else None
         return outcome in (Outcome.REFUSES, Outcome.ABORTS)
+
+    @property
+    def estranged(self) -> bool:
+        """Whether the file agrees with its model, and the copy would not."""
+        belongs = [one and one.identity.outcome.in_short for one in (self.before, self.after)]
+        return belongs == [Belongs.MATCHES, Belongs.DIFFERS]
 
     def is_seen_in(self, sources: Sequence[Source]) -> bool:
         """Whether files, one for each output, show what the plan shows.
@@ -299,6 +315,11 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         found = plan(remaking=True)
         if found.remade and not all(one.usable for one in found.copied.checkpoints):
             found = plan(remaking=False)  # more is wrong with them than could be seen before
+        if report.sealed is not None and not report.sealed.holds:
+            words = any(step.action == WORDS for step in found.steps) and not is_list(report)
+            alike = [found.copied, *([_mended(report, model)[0]] if words else [])]
+            contents = {one.suffix: one.content for one in found.outputs}
+            found = replace(found, unsealed=unsealed(report, alike, contents))
         yield found
 
 

@@ -237,3 +237,9 @@ class Composed(Source):
             index += offset == end
         self.bytes_read += sum(map(len, found))
         return b"".join(found)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from `offset` on, as far as there are bytes."""
+        data = self.read_at(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -159,6 +159,8 @@ def repair(plan: Plan | None, hopeless: str, name: str) -> Html:
     how = [command, " with the same server named writes a copy; the file itself is never touched."]
     if plan.futile:
         how = ["The server would not take the copy either, so none is written."]
+    elif plan.estranged:
+        how = ["The copy would not be of the model any more, so none is written."]
     elif plan.unconfirmed:
         how += [" It needs --allow-loss, to agree to what is lost."]
     return inside(
