@@ -460,6 +460,11 @@ def _findings(
         told = next((side for side in sides if side.empty or side.foreign), told)
     if outcome is Outcome.OTHER_POSITIONS:
         told = next(side for side in sides if not side.content)
+    actual = f"{told.excess:.2g} off"
+    if told.empty:
+        actual = f"zero at {len(told.empty)} of {told.n_cells}"
+    elif outcome is Outcome.MIXED and told.foreign:
+        actual = f"{len(told.foreign)} of {told.n_cells} rows are further off"
     if outcome in _CODES and not (outcome is Outcome.MIXED and verdict(sides) is not outcome):
         yield Finding(
             _CODES[outcome],
@@ -467,9 +472,7 @@ def _findings(
             told.span,
             evidence,
             f"at most {AGREES} off, rounding apart",
-            f"zero at {len(told.empty)} of {told.n_cells}"
-            if told.empty
-            else f"{told.excess:.2g} off",
+            actual,
             (*map(str, sides), *notes),
         )
     for side in sides:
