@@ -291,8 +291,8 @@ def state_of(report: Report) -> State:
     for section in sections if session else ():
         if len(np.unique(_sequences(section))) > 1:
             raise Refused(
-                f"{section.path} holds several sequences, and a copy can have one: which of them "
-                "is not asked for yet, so there is no copy of such a file"
+                f"{section.path} holds several sequences, and a copy can have one: repair does not "
+                "choose between them"
             )
     parts = parts_of(report.source, sections)
     head: Content = ()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.bundle import Role
+from inspector.render.page import counted
 from inspector.repair.draft import OBSTRUCTED, Draft, Step
 from inspector.repair.lists import (
     Carried,
@@ -69,7 +70,8 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
             Step(
                 DROP,
                 "; ".join(why),
-                f"leaves out {len(unusable):,} of {len(records):,} checkpoints: {which}{more}",
+                f"leaves out {len(unusable):,} of {counted(len(records), 'checkpoint')}: "
+                f"{which}{more}",
                 "the checkpoints that are left out",
                 proven="b11549",
             )
@@ -86,11 +88,6 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
 
 
 _MOST = 4
-
-
-def counted(n: int) -> str:
-    """So many checkpoints, in words."""
-    return f"{n:,} checkpoint{'' if n == 1 else 's'}"
 
 
 def mend(draft: Draft) -> None:
@@ -134,7 +131,7 @@ def _tried(one: Carried) -> str:
 
 
 def _whole(n: int) -> str:
-    return f"{counted(n)} that {'is' if n == 1 else 'are'} whole"
+    return f"{counted(n, 'checkpoint')} that {'is' if n == 1 else 'are'} whole"
 
 
 def _remade(one: Carried) -> Iterator[str]:
@@ -142,7 +139,7 @@ def _remade(one: Carried) -> Iterator[str]:
     for record in one.remade:
         blob, name = record.blob, f"{record.carrier}[{record.index}]"
         if blob is not None and blob.rest is not None:
-            yield f"cuts {len(blob.rest):,} bytes off the end of the blob of {name}"
+            yield f"cuts {counted(len(blob.rest), 'byte')} off the end of the blob of {name}"
         if blob is not None and not blob.prefixed:
             yield f"puts d8 3c 14 af and a zero in front of the blob of {name}"
 
@@ -171,7 +168,8 @@ def convert(draft: Draft) -> None:
             Step(
                 DROP,
                 "this server reads no checkpoint lists",
-                f"leaves out {counted(len(draft.records))} of {', '.join(sorted(names))}",
+                f"leaves out {counted(len(draft.records), 'checkpoint')} of "
+                f"{', '.join(sorted(names))}",
                 "the checkpoints, of which this server would take none",
                 proven="b10229, b11063, b11549",
             )
@@ -271,7 +269,10 @@ def converted(
     same = all(one.family == family for one in lists) and len(lists) <= 1
     steps = []
     if not same or lost or n_dropped or kept != tuple(records):
-        words = [*lost, *([f"{counted(n_dropped)} that are older"] if n_dropped else [])]
+        words = [
+            *lost,
+            *([f"{counted(n_dropped, 'checkpoint')} that are older"] if n_dropped else []),
+        ]
         where = f"beside it ({family.suffix})" if family.suffix else "behind the state"
         names = ", ".join(one.listing.carrier for one in lists)
         if all(one.family == family for one in lists):
@@ -284,7 +285,7 @@ def converted(
             Step(
                 CONVERT,
                 why,
-                f"writes {counted(len(kept))} of {names} {where}",
+                f"writes {counted(len(kept), 'checkpoint')} of {names} {where}",
                 ", ".join(words) or None,
                 proven="turboquant@b9079, b11549",
             )

@@ -22,6 +22,8 @@ from inspector.model.expectation import SectionExpectation
 from inspector.model.geometry import Keys, MemoryExpectation
 from inspector.model.identity import judge
 from inspector.model.layer0.attention import LATENT_FIRST, ROPE_FIRST
+from inspector.render.page import counted
+from inspector.repair.actions.trim import without_end
 from inspector.repair.compose import Form, slot_file
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import Q8_KV, IkCache, IkState, attention_of, is_ik, rotation_of
@@ -172,7 +174,7 @@ def check_layers(attention: IkCache, memory: MemoryExpectation) -> None:
         other = sorted(held ^ set(attention.layers))
         raise Refused(
             f"it is not of this model: layer {other[0]} has a cache in one of them alone, and the "
-            f"file has {attention.n_layer} layers"
+            f"file has {counted(attention.n_layer, 'layer')}"
         )
 
 
@@ -310,11 +312,12 @@ def _as_f32(tensor: Tensor, kind: GgmlType, width: int, head: int) -> Tensor:
 
 def _cut(draft: Draft, whole: int) -> Step:
     count = len(draft.state.tokens.ids)
+    changes, loss = without_end(count - whole, count)
     return Step(
         "trim",
         f"{IK} saves q8_KV keys of several heads short: those of the last cells are missing",
-        f"cuts {count - whole:,} tokens and their cells from the end",
-        f"the last {count - whole:,} of {count:,} tokens: they have to be evaluated again",
+        changes,
+        loss,
         proven="b10229, b11549",
         confirm=not draft.options.asks_for("trim"),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from inspector.render.page import counted
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Write
 from inspector.repair.state import Refused, words
@@ -26,8 +27,8 @@ def from_session(draft: Draft) -> None:
     recurrent = draft.state.recurrent
     if recurrent is not None and len(recurrent.pos) > 1:
         raise Refused(
-            f"{recurrent.member} holds several sequences, and a slot file has one: which of them "
-            "is not asked for yet"
+            f"{recurrent.member} holds several sequences, and a slot file can have one: repair "
+            "does not choose between them"
         )
     version = _VERSIONS[form.version]
     draft.take(
@@ -71,7 +72,7 @@ def to_session(draft: Draft) -> None:
             "it was asked for: --prompt-cache and llama_state_load_file read whole contexts",
             f"the head: a whole-context file of version {version} of {target.memory.architecture}; "
             "sequence ids in every cell",
-            f"{n:,} checkpoints, for which such files have no place" if n else None,
+            f"{counted(n, 'checkpoint')}, for which such files have no place" if n else None,
             proven="the libraries of b10229 and b11549",
             confirm=n > 0,
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from formats.bodies.compositions import MEMORY
+from inspector.render.page import counted
 from inspector.repair.draft import Draft, Step
 from inspector.repair.state import Cache, Part, Refused
 
@@ -35,8 +36,8 @@ def split_window(draft: Draft) -> None:
     layers = sorted(base.layers + swa.layers)
     if len(cache.k) != len(layers) or len(cache.v) != len(layers):
         raise Refused(
-            f"{cache.member} has {len(cache.k)} layers, those of the model's two caches are "
-            f"{len(layers)}"
+            f"{cache.member} has {counted(len(cache.k), 'layer')}, those of the model's two "
+            f"caches are {len(layers)}"
         )
 
     def of(member: str, kind: str, own: tuple[int, ...]) -> Cache:
@@ -54,7 +55,7 @@ def split_window(draft: Draft) -> None:
             f"since b5429 windowed layers have a cache of their own: {target.build.label} wants "
             f"two sections, and the file has one for all {cache.n_layer} layers",
             f"a section for layers without a window ({len(base.layers)}), and one for those with "
-            f"({len(swa.layers)}), of {len(cache.cells):,} cells each",
+            f"({len(swa.layers)}), of {counted(len(cache.cells), 'cell')} each",
             proven="b5129 on b11549, with gemma3",
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.render.page import counted
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import size_of
 
@@ -17,14 +18,15 @@ def strip_trailing(draft: Draft) -> None:
     codes = (finding.code for finding in draft.report.findings)
     model = draft.target.memory if draft.target is not None else None
     proven = model is not None and not any(code.startswith("model.") for code in codes)
-    kind = "zeros" if padded else "bytes that nothing explains"
+    bytes_ = counted(size, "zero") if padded else f"{counted(size, 'byte')} that nothing explains"
+    one = size == 1
     draft.take(
         Step(
             ACTION,
-            f"{size:,} {kind} follow the end of the state"
+            f"{bytes_} {'follows' if one else 'follow'} the end of the state"
             + (", which is where that of its model ends" if proven else ""),
-            f"cuts them off: the copy ends at 0x{draft.report.size - size:x}",
-            None if padded or proven else "these bytes, if they are a part of the state after all",
+            f"cuts {'it' if one else 'them'} off: the copy ends at 0x{draft.report.size - size:x}",
+            None if padded or proven else "what is cut off, if it is a part of the state after all",
             "whole-context files in the libraries of b10229 and b11549, and states that get "
             "checkpoints in their place on b11549",
             confirm=not padded and not proven,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from formats.ggml_types import IK
+from inspector.render.page import counted
 from inspector.repair.actions.window import is_open, window_of
 from inspector.repair.draft import OBSTRUCTED, Draft, Step
 from inspector.repair.lists import Record
@@ -63,7 +64,7 @@ def _of_state(draft: Draft) -> Record:
     recurrent = draft.state.recurrent
     assert recurrent is not None
     if len(recurrent.pos) != 1:
-        raise Refused(f"the recurrent section has {len(recurrent.pos)} cells")
+        raise Refused(f"the recurrent section has {counted(len(recurrent.pos), 'cell')}")
     pos, n_tokens = int(recurrent.pos[0]), len(draft.state.tokens.ids)
     _check_end(draft, pos)
     parts = tuple(
@@ -73,7 +74,8 @@ def _of_state(draft: Draft) -> Record:
         Step(
             ACTION,
             "a recurrent state cannot go back: after the next prompt the saved end is lost",
-            f"adds a checkpoint of {n_tokens:,} tokens at position {pos:,}: the recurrent section "
+            f"adds a checkpoint of {counted(n_tokens, 'token')} at position {pos:,}: the recurrent "
+            "section "
             "once more. The next prompt reuses as much as without it; one after that, back at the "
             "saved end, reuses all of it, also where the text in between was longer than a batch",
             proven="turboquant@b9079, b11549",
@@ -113,10 +115,10 @@ def _of_windows(draft: Draft, swa: Cache) -> Record:
             ACTION,
             "servers want cells or a checkpoint below what the next token sees, and a save holds "
             "exactly that",
-            f"adds a checkpoint of {n_tokens:,} tokens, positions {pos_min:,} to {highest:,}: the "
-            "windowed section once more, its lowest position written one lower. Sound, for only "
-            f"position {highest:,} is evaluated again, which sees the positions from "
-            f"{max(0, highest - window + 1):,} on, all of them stored",
+            f"adds a checkpoint of {counted(n_tokens, 'token')}, positions {pos_min:,} to "
+            f"{highest:,}: the windowed section once more, its lowest position written one lower. "
+            f"Sound, for only position {highest:,} is evaluated again, which sees the positions "
+            f"from {max(0, highest - window + 1):,} on, all of them stored",
             proven="b11549, with gemma3, gpt-oss, gemma2, cohere2",
         )
     )
@@ -127,8 +129,8 @@ def _check_end(draft: Draft, pos: int) -> None:
     tokens = draft.state.tokens
     if not tokens.media_start and pos != len(tokens.ids) - 1:
         raise Refused(
-            f"memory ends at position {pos:,}, and there are {len(tokens.ids):,} tokens: what a "
-            "checkpoint would return to is not known"
+            f"memory ends at position {pos:,}, and the list has "
+            f"{counted(len(tokens.ids), 'token')}: what a checkpoint would return to is not known"
         )
     if tokens.media_start:
         raise Refused("of a state with media no checkpoint is made")

@@ -16,6 +16,7 @@ from inspector.arrays.order import What, orders
 from inspector.bundle import Role
 from inspector.model.expectation import SectionExpectation
 from inspector.model.geometry import CacheExpectation, Keys, MemoryExpectation, memory_of
+from inspector.render.page import counted
 from inspector.repair.actions.from_ik import (
     check_convertible,
     computed_cells,
@@ -344,7 +345,9 @@ def _check_sides(
         Refused: if they are not.
     """
     if len(expected.layers) != len(cache.k) or len(cache.v) not in (0, len(cache.k)):
-        raise Refused(f"it is not of this model: {cache.member} has {len(cache.k)} layers")
+        raise Refused(
+            f"it is not of this model: {cache.member} has {counted(len(cache.k), 'layer')}"
+        )
     identity = draft.check.identity if draft.check is not None else None
     turned = cache.rotation if cache.rotation is not None else rotation_of(identity, cache)
     own = wanted.n_rot_k, wanted.n_rot_v if cache.v else 0
@@ -496,7 +499,7 @@ def write_tokens(draft: Draft) -> None:
             if there
             else "without .tokens.json zeros follow the tokens, up to the size of the context: "
             "what goes on from the end is taken for something else, and evaluated again",
-            f"writes {len(ids):,} tokens beside it ({TOKENS})",
+            f"writes {counted(len(ids), 'token')} beside it ({TOKENS})",
             proven="ik_llama.cpp 8337e4cd3",
         )
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from formats.bodies.compositions import MEMORY
+from inspector.render.page import counted
 from inspector.repair.actions.window import window_of
 from inspector.repair.draft import Draft, Step
 from inspector.repair.ik import IkCache
@@ -20,7 +21,8 @@ def trim(draft: Draft) -> None:
     n_tokens, why = _limit(draft)
     count = len(draft.state.tokens.ids)
     if draft.options.at is not None and draft.options.at > count:
-        raise Refused(f"it has {count:,} tokens: nothing is to be cut at {draft.options.at:,}")
+        has = counted(count, "token")
+        raise Refused(f"it has {has}: nothing is to be cut at {draft.options.at:,}")
     if n_tokens is None or (n_tokens >= count and not draft.state.missing):
         return
     record = None
@@ -31,25 +33,25 @@ def trim(draft: Draft) -> None:
         if record is None:
             raise Refused(
                 f"{why}, the memory of the end cannot go back, and no checkpoint returns to "
-                f"{n_tokens:,} tokens or less"
+                f"{counted(n_tokens, 'token')} or less"
             )
         n_tokens = record.n_tokens
     if n_tokens <= 0:
         raise Refused("nothing would be left")
     last = _position(draft.state, n_tokens)
-    lost = count - n_tokens
+    changes, lost = without_end(count - n_tokens, count)
     draft.take(
         Step(
             TRIM if record is None else MATERIALIZE,
             why,
-            f"cuts {lost:,} tokens and their cells from the end"
+            changes
             + (
                 ""
                 if record is None
                 else f", and puts the memory of the checkpoint at token "
                 f"{n_tokens:,} in place of that of the end"
             ),
-            f"the last {lost:,} of {count:,} tokens: they have to be evaluated again",
+            lost,
             proven="b10229, b11549" if record is None else "b10229, b11063, b11549",
             confirm=draft.options.at is None
             and draft.options.prompt is None
@@ -75,6 +77,19 @@ def trim(draft: Draft) -> None:
     draft.records = tuple(r for r in draft.records if r.n_tokens <= n_tokens)
 
 
+def without_end(lost: int, count: int) -> tuple[str, str]:
+    """What changes, and what is lost, if so many tokens of all are cut from the end."""
+    if lost == 1:
+        return (
+            "cuts 1 token and its cell from the end",
+            f"the last of {counted(count, 'token')}: it has to be evaluated again",
+        )
+    return (
+        f"cuts {lost:,} tokens and their cells from the end",
+        f"the last {lost:,} of {count:,} tokens: they have to be evaluated again",
+    )
+
+
 def _members(state: State) -> tuple[str, ...]:
     """Names of its sections, those that are missing too."""
     if state.memory == IK_MEMORY:
@@ -89,14 +104,14 @@ def _limit(draft: Draft) -> tuple[int | None, str]:
         n = min(len(ids), len(prompt))
         differs = np.flatnonzero(ids[:n] != prompt[:n])
         shared = int(differs[0]) if len(differs) else n
-        return shared, f"the prompt shares {shared:,} tokens with it"
+        return shared, f"the prompt shares {counted(shared, 'token')} with it"
     if options.at is not None:
         return options.at, f"it is to end at token {options.at:,} or before"
     if draft.state.missing:
         return len(draft.state.tokens.ids), f"{', '.join(draft.state.missing)} is cut off"
     room = target.n_ctx_slot if target is not None else None
     if room is not None and len(draft.state.tokens.ids) > room:
-        return room, f"a slot of this server holds {room:,} tokens"
+        return room, f"a slot of this server holds {counted(room, 'token')}"
     return None, ""
 
 

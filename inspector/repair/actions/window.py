@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from inspector.builds import build_number
 from inspector.model.geometry import MemoryExpectation, WindowType
+from inspector.render.page import counted
 from inspector.repair.draft import Draft, Step
 from inspector.repair.state import Cache, Numbers
 
@@ -65,9 +66,10 @@ def trim_window(draft: Draft) -> None:
     draft.take(
         Step(
             TRIM_WINDOW,
-            f"the windowed cache of this server has {expected.capacity:,} cells, the file has "
+            f"the windowed cache of this server has "
+            f"{counted(expected.capacity, 'cell')}, the file has "
             f"{len(swa.cells):,} for it: the restore is refused",
-            f"drops {len(swa.cells) - len(kept):,} cells in front of the window of "
+            f"drops {counted(len(swa.cells) - len(kept), 'cell')} in front of the window of "
             f"{memory.n_swa:,}",
             "nothing that the next token can see; a prompt that goes back needs a checkpoint",
             proven="b10229, b11549",
