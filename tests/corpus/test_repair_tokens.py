@@ -127,6 +127,25 @@ def test_more_than_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert "more than 3 cells name different tokens" in dict(plan.refused)["correct-word"]
 
 
+@pytest.mark.parametrize("value", [-7, 77])
+def test_a_plain_list(tmp_path: Path, value: int) -> None:
+    """As libraries write it, and servers that save no media."""
+    with examined(save("b11549")) as report:
+        assert report.tokens is not None
+        ids, memory = report.tokens.ids.astype("<i4"), report.sections[0].node.span.start
+    data = save("b11549").read_bytes()
+    plain = data[:8] + struct.pack("<I", len(ids)) + ids.tobytes() + data[memory:]
+    path = tmp_path / "slot.bin"
+    path.write_bytes(plain[:32] + struct.pack("<i", value) + plain[36:])
+    with (
+        target_of("llama-server -c 512 -np 1", "b11549", MODEL) as target,
+        planned(path, target, Options(), "new.bin") as plan,
+    ):
+        assert ("tokens.negative" in [one.code for one in plan.report.findings]) == (value < 0)
+        assert [step.changes for step in plan.steps] == [CHANGES["a negative one"][1]]
+        assert copy_of(plan) == plain
+
+
 def test_another_form_of_the_corrected_list(tmp_path: Path) -> None:
     """A server without tokens in cells gets the list that they vouch for."""
     path, new = changed(tmp_path, "b11549", {(LIST, 5): 77}), tmp_path / "new.bin"

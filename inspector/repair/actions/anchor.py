@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.model.geometry import WindowType
+from inspector.render.page import counted
 from inspector.repair.actions.window import is_open, window_of
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Make, Write
@@ -95,7 +96,7 @@ def _sound(draft: Draft, swa: Cache) -> int:
     if draft.state.tokens.media_start:
         raise Refused("it holds media, whose positions are counted otherwise")
     if n_tokens <= window:
-        raise Refused(f"all {n_tokens:,} tokens are inside the window")
+        raise Refused(f"it has {counted(n_tokens, 'token')}, all inside the window")
     held = np.sort(swa.cells.pos)
     if not np.array_equal(held, np.arange(n_tokens - window, n_tokens)):
         raise Refused("the windowed section does not hold the last window and nothing else")

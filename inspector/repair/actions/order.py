@@ -9,6 +9,7 @@ import numpy as np
 from formats.bodies.compositions import MEMORY
 from inspector.arrays.order import What, orders
 from inspector.model.geometry import Keys
+from inspector.render.page import counted
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Rows
 from inspector.repair.state import Cache, Hopeless, Part, Recurrent, Refused, Tensor
@@ -98,8 +99,8 @@ def transpose_states(draft: Draft) -> None:
             f"states of delta nets were transposed between b8156 and b8390 without a trace: this "
             f"server takes {how[not wanted]} for {how[wanted]}, accepts the state, and answers "
             "with noise",
-            f"transposes {n_head:,} blocks of {size:,} by {size:,} numbers in every recurrent "
-            "layer",
+            f"transposes {counted(n_head, 'block')} of {size:,} by {size:,} numbers in every "
+            "recurrent layer",
             proven="b8156 on b8672, b10229 and b11549",
         )
     )

@@ -202,7 +202,7 @@ def _converted(draft: Draft, target: Target) -> None:
             "; ".join(changes),
             "rows of windowed layers that neither the file nor a checkpoint holds: what goes on "
             "from the end never sees them, but a prompt that shares fewer than "
-            f"{least:,} tokens with it is answered wrongly, and no server says so"
+            f"{counted(least, 'token')} with it is answered wrongly, and no server says so"
             if missing
             else None,
             proven="ik_llama.cpp 0.1.5",
