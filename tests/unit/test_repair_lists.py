@@ -487,7 +487,7 @@ def test_the_end_is_cut_and_a_checkpoint_is_whole(tmp_path: Path) -> None:
     with plan_of(path) as plan:
         (step,) = [step for step in plan.steps if step.action == "materialize"]
         assert step.confirm
-        assert "the last 1 of 12 tokens" in (step.loss or "")
+        assert "the last of 12 tokens" in (step.loss or "")
         tokens = Tokens(TOKENS.ids[:11])
         assert written(plan)[""] == pack(Slot(2, tokens, memory(11))).data
         assert plan.whole

@@ -166,7 +166,7 @@ def test_checkpoints_have_no_place(tmp_path: Path) -> None:
     file.write_bytes(pack(slot).data)
     with plan_for(file, "b11549", TO, "llama") as plan:
         (step,) = plan.unconfirmed
-        assert step.loss == "1 checkpoints, for which such files have no place"
+        assert step.loss == "1 checkpoint, for which such files have no place"
 
 
 @pytest.mark.parametrize(("build", "model"), [(None, ""), ("b11549", "")])
