@@ -72,9 +72,9 @@ def repair(
 
     Without -o it only explains. Exit code 1 says that not all could be done, or that an error stays
     in the copy, which is named. No copy is written that the server is known to refuse, or to die
-    of while it restores it, that is further from its model than FILE, or that is not what was asked
-    for. What it does with the next prompts stands in the table: some may still get an error. Where
-    nothing is to be done, NEW becomes a plain copy.
+    of while it restores it; that is not of the model where FILE is; that is not what was asked for;
+    or that loses what nobody agreed to lose. What the server does with the next prompts stands in
+    the table: some may still get an error. Where nothing is to be done, NEW becomes a plain copy.
     """
     from inspector.repair.apply import NotWritten
     from inspector.repair.outcome import Written
