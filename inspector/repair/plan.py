@@ -317,7 +317,7 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
             found = plan(remaking=False)  # more is wrong with them than could be seen before
         if report.sealed is not None and not report.sealed.holds:
             words = any(step.action == WORDS for step in found.steps) and not is_list(report)
-            alike = [found.copied, *([_mended(report, model)[0]] if words else [])]
+            alike = [found.copied, *([_mended(report, target)[0]] if words else [])]
             contents = {one.suffix: one.content for one in found.outputs}
             found = replace(found, unsealed=unsealed(report, alike, contents))
         yield found
