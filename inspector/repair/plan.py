@@ -316,8 +316,9 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         if found.remade and not all(one.usable for one in found.copied.checkpoints):
             found = plan(remaking=False)  # more is wrong with them than could be seen before
         if report.sealed is not None and not report.sealed.holds:
-            words = any(step.action == WORDS for step in found.steps) and not is_list(report)
-            alike = [found.copied, *([_mended(report, target)[0]] if words else [])]
+            alike = [found.copied]
+            if any(step.action == WORDS for step in found.steps) and not is_list(report):
+                alike.append(_mended(report, target, found.before)[0])
             contents = {one.suffix: one.content for one in found.outputs}
             found = replace(found, unsealed=unsealed(report, alike, contents))
         yield found
@@ -334,13 +335,9 @@ def _of_state(
 ) -> Plan:
     """The repair of a state, and of what belongs to it."""
     before = _checked(report, target)
-    mended, steps = _mended(report, target)
-    if mended is not report:
-        if not options.allows(WORDS):
-            raise Refused(FIRST)
-        before_or_mended = _checked(mended, target)
-    else:
-        before_or_mended = before
+    mended, before_or_mended, steps = _mended(report, target, before)
+    if steps and not options.allows(WORDS):
+        raise Refused(FIRST)
     if before_or_mended is not None and before_or_mended.identity.outcome is Belongs.DIFFERS:
         model_name, evidence = (
             before_or_mended.target.model_name,
@@ -397,7 +394,7 @@ def _corrected(
 
     None if that is not all there is to do.
     """
-    mended, steps = _mended(report, None)
+    mended, _, steps = _mended(report, None, None)
     asked = options.demands not in ((), (WORDS,)) or not options.allows(WORDS)
     if not steps or asked or report.checkpoints:
         return None
@@ -491,22 +488,27 @@ def _checked(report: Report, target: Target | None) -> Check | None:
     return check_of(report, target, (), None) if target is not None else None
 
 
-def _mended(report: Report, target: Target | None) -> tuple[Report, list[Step]]:
-    """The report on the file with the words corrected, one after another, that are wrong."""
-    check = _checked(report, target)
+def _mended(
+    report: Report, target: Target | None, check: Check | None
+) -> tuple[Report, Check | None, list[Step]]:
+    """The file with the words corrected, one after another, that are wrong.
+
+    Returns:
+        The report on it, what the target does with it, and the steps.
+    """
     known = known_word(report, check.identity if check is not None else None)
     if known is None:
-        return report, []
+        return report, check, []
     mend, model = known.mend, target.memory if target is not None else None
-    source = Patched(report.source, mend)
     step = Step(
         WORDS,
         f"{mend.path} says {mend.stored:,}: {known.why}",
         f"{mend.path}: {mend.value:,}, with which all the rest of the file agrees",
         proven=known.proven,
     )
-    further, steps = _mended(report_of(source, report.bundle, report.beside, model), target)
-    return further, [step, *steps]
+    further = report_of(Patched(report.source, mend), report.bundle, report.beside, model)
+    whole, judged, steps = _mended(further, target, _checked(further, target))
+    return whole, judged, [step, *steps]
 
 
 def _is_list_name(name: str) -> bool:
