@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,8 +189,9 @@ def _watched(campaign: Campaign, jobs: int) -> bool:
     """Run it, with a progress bar on a terminal; whether it was stopped before its end."""
     with _progress(len(campaign.files)) as progress:
         try:
-            for result in campaign.run(jobs):
-                progress(result.file if result.unexpected else "")
+            with closing(campaign.run(jobs)) as results:
+                for result in results:
+                    progress(result.file if result.unexpected else "")
         except KeyboardInterrupt:
             return True
     return False

@@ -244,14 +244,18 @@ def end(process: subprocess.Popen[bytes]) -> float | None:
     """Stop a process and all that it started.
 
     Returns:
-        Seconds of processors that it used; None if it had ended already.
+        Seconds of processors that it used; None if it had ended already, or its end was seen by
+        another thread.
     """
     over = process.poll() is not None
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if over:
         return None
-    _, status, used = os.wait4(process.pid, 0)
+    try:
+        _, status, used = os.wait4(process.pid, 0)
+    except ChildProcessError:  # another thread was there first
+        return None
     process.returncode = os.waitstatus_to_exitcode(status)
     return used.ru_utime + used.ru_stime
 

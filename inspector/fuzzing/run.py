@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -37,6 +37,8 @@ _PATIENCE = 3.0
 """How many times its seconds a file is given, alone, before it is called a hang."""
 _AT_WORK = 0.8
 """Part of its time that a loader used of processors if the machine is not what held it up."""
+_STOPPING = 0.1
+"""Seconds after which loaders are told once more to end."""
 _LOG_CHARACTERS = 4000
 """Of a log that a journal keeps."""
 
@@ -209,9 +211,10 @@ class Campaign:
         self._known, self.n_outdated = _read(journal, command, loader.version)
         self._n_known = 0
         self._writing = threading.Lock()
+        self._stopping = False
         self.results: dict[str, Result] = {}
 
-    def run(self, jobs: int = 1) -> Iterator[Result]:
+    def run(self, jobs: int = 1) -> Generator[Result, None, None]:
         """Load all files that the journal does not know; yields every result as it is there.
 
         What does not end, and was not at work all the time, may have had to wait for others: it is
@@ -225,6 +228,7 @@ class Campaign:
             Unreadable: if a file cannot be read.
         """
         jobs = jobs if self.loader.parallel else 1
+        self._stopping = False
         with self._journal() as journal, ThreadPoolExecutor(jobs) as pool:
             waiting = iter(self.files)
             running: dict[Future[Result | None], Path] = {}
@@ -241,19 +245,20 @@ class Campaign:
                         path, result = running.pop(future), future.result()
                         if result is None:
                             again.append(path)
-                            continue
-                        self.results[result.file] = result
-                        yield result
+                        else:
+                            yield result
                 for path in sorted(again):
                     result = self._one(path, journal, _PATIENCE)
                     assert result is not None  # asked with patience
-                    self.results[result.file] = result
                     yield result
             finally:
-                for future in running:
-                    future.cancel()
-                if running:
+                with self._writing:
+                    self._stopping = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                left = [future for future in running if not future.cancelled()]
+                while left:
                     self.loader.close()
+                    left = list(wait(left, _STOPPING).not_done)
 
     def report(self) -> Run:
         """What is there so far."""
@@ -270,25 +275,32 @@ class Campaign:
         return journal
 
     def _one(self, path: Path, journal: IO[str], patience: float = 1.0) -> Result | None:
-        """The result of a file; None if it is to be loaded once more with patience."""
+        """The result of a file; None if it is to be loaded once more with patience.
+
+        What ends after the run was stopped is no result: it may be that we killed the loader.
+        """
         name, digest = path.relative_to(self.folder).as_posix(), _digest(path)
         known = self._known.get((name, digest))
         if known is not None:
             result = known
-            with self._writing:
-                self._n_known += 1
         else:
             observed = self.loader.load(path, patience)
             if patience == 1.0 and self._waited(observed):
                 return None
             result = Result(name, digest, observed)
-            with self._writing:
+        if self.ours is not None and not self._stopping:
+            verdict, why = self.ours(path)
+            result = replace(result, ours=verdict, why=why)
+        with self._writing:
+            if self._stopping:
+                return None
+            if known is None:
                 journal.write(json.dumps(_entry(result, self.loader.version)) + "\n")
                 journal.flush()
-        if self.ours is None:
-            return result
-        verdict, why = self.ours(path)
-        return replace(result, ours=verdict, why=why)
+            else:
+                self._n_known += 1
+            self.results[name] = result
+        return result
 
     def _waited(self, observed: Observed) -> bool:
         """Whether a loader did not end, and it may be that it only had to wait."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -133,6 +135,67 @@ def test_goes_on_where_it_was_stopped(folder: Path) -> None:
     code, said = invoked("run", folder, "--", sys.executable, "{}")
     assert code == 2
     assert "is the journal of" in said
+
+
+def interrupted(
+    words: tuple[str | Path, ...], begun: Path, *, group: bool = False
+) -> tuple[int, str, str]:
+    """`fuzz WORDS`, and Ctrl-C as soon as a loader says in a file that it has begun."""
+    ours = subprocess.Popen(
+        (sys.executable, "-c", "from inspector.cli import main; main()", "fuzz", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    (os.killpg if group else os.kill)(ours.pid, signal.SIGINT)
+    said, complaints = ours.communicate(timeout=60)
+    return ours.returncode, said, complaints
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_is_being_loaded_when_it_is_stopped_is_loaded_again(
+    tmp_path: Path, jobs: int, group: bool
+) -> None:
+    """A loader that we end ourselves has no result, neither in the counts nor in the journal."""
+    files, begun = filled(tmp_path / "files", 8), tmp_path / "begun"
+    loader = script(
+        tmp_path / "loader",
+        f"case $1 in */[5-7].slot) [ -e {begun} ] || {{ sleep 1; touch {begun}; sleep 60; }};; "
+        "esac\n",
+    )
+    asked = ("run", files, "--timeout", "90", "--jobs", str(jobs), "--json", "--", *loader)
+    code, said, _ = interrupted(asked, begun, group=group)
+    found = json.loads(said)
+    journal = (files / ".slotscope-run.jsonl").read_text().splitlines()[1:]
+    assert code == 130
+    assert {one["outcome"] for one in found["results"]} == {"ok"}
+    assert found["done"] == len(journal) == found["counts"]["ok"]
+    assert {json.loads(line)["file"] for line in journal} == {
+        one["file"] for one in found["results"]
+    }
+    assert len(journal) < 8, "some were being loaded"
+    code, said = invoked(*asked)
+    found = json.loads(said)
+    assert (code, found["counts"]["ok"], found["from_journal"]) == (0, 8, len(journal))
+
+
+def test_a_file_in_a_server_that_is_stopped_is_loaded_again(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a").write_bytes(b"well")
+    (files / "b").write_bytes(f"waits 5 {tmp_path}/begun".encode())
+    (tmp_path / "server.py").write_text(SERVER)
+    server = f"{sys.executable} {tmp_path}/server.py"
+    asked = ("run", files, "--server", server, "--timeout", "60", "--json")
+    code, said, _ = interrupted(asked, tmp_path / "begun")
+    assert (code, json.loads(said)["done"]) == (130, 1)
+    code, said = invoked(*asked)
+    assert (code, json.loads(said)["counts"]["ok"]) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -556,7 +619,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = (slots / asked["filename"]).read_bytes()
             spoilt[0] |= b"spoils" in data
             if b"waits" in data:
-                time.sleep(float(data.split()[1]))
+                _, seconds, *begun = data.split()
+                for name in begun:
+                    pathlib.Path(name.decode()).touch()
+                time.sleep(float(seconds))
             if b"overflows" in data:
                 sys.stderr.write("/src/kv.cpp:3:5: runtime error: shift exponent 64\\n")
                 sys.stderr.flush()
