@@ -58,7 +58,9 @@ def scan(
         metavar="TERM",
         help="Show only what fits: restore=refuses, worst>=warning, size>1G, age>30d, tokens<100, "
         "finding=file.truncated, path~old …; = is the whole word, ~ a part of it, != not that "
-        "word; repeatable, all must fit. kind=orphan and its like show what has no line otherwise.",
+        "word; repeatable, all must fit. checkpoints counts all of them, usable those that their "
+        "server would take; without a token list no number of tokens fits. kind=orphan and its "
+        "like show what has no line otherwise.",
     ),
     sort: str | None = typer.Option(
         None,

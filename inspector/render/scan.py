@@ -91,9 +91,13 @@ def _builds(row: Row) -> str:
 
 
 def _checkpoints(row: Row) -> str:
-    if row.n_checkpoints == row.n_listed:
-        return str(row.n_listed or "-")
-    return f"{row.n_checkpoints}/{row.n_listed}"
+    if row.n_usable == row.n_checkpoints:
+        return str(row.n_checkpoints or "-")
+    return f"{row.n_usable}/{row.n_checkpoints}"
+
+
+def _tokens(row: Row) -> str:
+    return "-" if row.n_tokens is None else str(row.n_tokens)
 
 
 def _reused(row: Row) -> str:
@@ -107,7 +111,7 @@ _COLUMNS = (
     _Column("writer", 12, lambda row: row.writer or "-", needs=142),
     _Column("builds", 14, _builds, needs=128),
     _Column("memory", 11, lambda row: row.memory or "-", needs=112),
-    _Column("tokens", 7, lambda row: f"{row.n_tokens}" if row.tokens else "-", number=True),
+    _Column("tokens", 7, _tokens, number=True),
     _Column("ckpt", 5, _checkpoints, number=True, needs=100),
     _Column("restore", 7, lambda row: row.restore or "-"),
     _Column("reused", 7, _reused, number=True),
@@ -251,7 +255,7 @@ def groups(
         yield Text()
         yield text((_SHARE[shared], QUIET))
         for group in islice(members, _GROUPS if brief else None):
-            label = counted(group.n_tokens, "token")
+            label = "" if group.n_tokens is None else counted(group.n_tokens, "token")
             names = group.paths[: _SHOWN if brief else None]
             for name in names:
                 link = "  (symbolic link)" if name in group.links else ""

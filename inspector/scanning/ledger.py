@@ -52,7 +52,7 @@ class Group:
     Attributes:
         shared: `file` for the names of one file, which are links; or `contents`, `tokens`,
             `prefix`, for which a file counts once; for the last two so do equal files.
-        n_tokens: how many tokens they share.
+        n_tokens: how many tokens they share; None if no list of them is left.
         paths: the first of them.
         n_files: all of them.
         n_closer: further ones that share as much, and are in a group that shares more.
@@ -61,7 +61,7 @@ class Group:
     """
 
     shared: str
-    n_tokens: int
+    n_tokens: int | None
     paths: tuple[str, ...]
     n_files: int
     n_closer: int = 0
@@ -159,7 +159,8 @@ class Ledger:
 
     def keep(self, row: Row, key: float | str | None) -> None:
         """Keep a row for `ordered`."""
-        values = (key, self._n, pickle.dumps(row))
+        value = _text(key) if isinstance(key, str) else key
+        values = (value, self._n, pickle.dumps(row))
         self._database.execute("INSERT INTO row VALUES (?, ?, ?)", values)
 
     def ordered(self, *, descending: bool) -> Iterator[Row]:
@@ -195,8 +196,9 @@ class Ledger:
             yield replace(group, n_tokens=n, n_closer=all_ - group.n_files)
 
 
-def _group(shared: str, members: Iterator[tuple[bytes, int, int, int]]) -> Group:
-    paths, links, sizes, n_tokens, n = list[str](), list[str](), 0, 0, 0
+def _group(shared: str, members: Iterator[tuple[bytes, int, int, int | None]]) -> Group:
+    paths, links, sizes, n = list[str](), list[str](), 0, 0
+    n_tokens: int | None = None
     deletable = shared in ("file", "contents")
     for name, link, size, held in members:
         if n < MOST_NAMES or deletable:

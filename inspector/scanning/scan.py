@@ -117,12 +117,12 @@ class Row:
         format, version, writer, layout: what it is; None where undecidable.
         since, until: the builds that can have written it.
         memory: the composition (`kv`, `iswa`, `hybrid` …), empty without one.
-        n_tokens: tokens the state stands for.
+        n_tokens: tokens the state stands for; None without a token list, or if none of it is left.
         tokens: digest of the token list, empty without one.
         prefixes: number of tokens and digest of them, at powers of two.
         contents: digest of all bytes, empty if they were not read.
-        n_checkpoints: those that their server would take.
-        n_listed: all of them.
+        n_usable: checkpoints that their server would take.
+        n_checkpoints: all of them.
         companions: names of the files that belong to it.
         companion_bytes: their size together.
         sealed: how it compares with its seal; empty without one.
@@ -150,12 +150,12 @@ class Row:
     since: str | None = None
     until: str | None = None
     memory: str = ""
-    n_tokens: int = 0
+    n_tokens: int | None = None
     tokens: str = ""
     prefixes: tuple[tuple[int, int], ...] = ()
     contents: str = ""
+    n_usable: int = 0
     n_checkpoints: int = 0
-    n_listed: int = 0
     companions: tuple[str, ...] = ()
     companion_bytes: int = 0
     sealed: str = ""
@@ -324,7 +324,8 @@ def _described(row: Row, report: Report) -> Row:
     if version is None and reading is not None:
         version = reading.layout.version
     family = reading.layout.format if reading is not None else None
-    tokens = report.tokens if report.tokens is not None and len(report.tokens.ids) else None
+    listed = _list(report.tokens)
+    tokens = listed if listed is not None and len(listed.ids) else None
     return replace(
         row,
         kind=_kind(report),
@@ -336,16 +337,24 @@ def _described(row: Row, report: Report) -> Row:
         since=builds.since,
         until=builds.until,
         memory=reading.layout.memory or "" if reading is not None else "",
-        n_tokens=report.tokens.count if report.tokens is not None else 0,
+        n_tokens=None if listed is None else listed.count,
         tokens=tokens.digest if tokens is not None else "",
         prefixes=_prefixes(tokens) if tokens is not None else (),
-        n_checkpoints=sum(checkpoint.usable for checkpoint in report.checkpoints),
-        n_listed=len(report.checkpoints),
+        n_usable=sum(checkpoint.usable for checkpoint in report.checkpoints),
+        n_checkpoints=len(report.checkpoints),
         companions=tuple(companion.file.name for companion in around.companions),
         sealed=_sealed(report),
         companion_bytes=sum(companion.file.size for companion in around.companions),
         findings=_in_short(report.findings),
     )
+
+
+def _list(tokens: Tokens | None) -> Tokens | None:
+    """The token list, if there is one and something of it is left, or it is empty."""
+    if tokens is None or tokens.packing == "none":
+        return None
+    reached = tokens.rows is not None or tokens.given is not None
+    return tokens if reached and (len(tokens.ids) or not tokens.count) else None
 
 
 def _kind(report: Report) -> Kind:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from typer.testing import CliRunner, Result
 from inspector.cli.app import app
 from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.render.scan import Lines, size
+from inspector.render.scan_json import line, record
 from inspector.scanning import fleet
 from inspector.scanning.choice import BadChoice, condition, sort_key
 from inspector.scanning.folder import items
@@ -109,7 +111,7 @@ def test_a_row_says_what_check_says() -> None:
         (row,) = rows_of([Item(str(CHECKPOINTED))], job_for(target))
         assert row == row_of(Item(str(CHECKPOINTED)), target)
     assert (row.format, row.version, row.memory, row.since) == ("ggsq", 4, "hybrid", "b11435")
-    assert (row.n_tokens, row.n_checkpoints, row.n_listed) == (27, 1, 1)
+    assert (row.n_tokens, row.n_usable, row.n_checkpoints) == (27, 1, 1)
     assert (row.restore, row.reused, row.model) == ("accepts", 27, "matches")
     assert row.prefixes
     assert row.prefixes[0][0] == 16
@@ -353,6 +355,22 @@ def test_rows_are_kept_in_order() -> None:
         assert [row.path for row in book.ordered(descending=True)] == ["c", "a", "d", "b"]
 
 
+@pytest.mark.parametrize("order", ["path", "-name"])
+def test_names_that_are_no_text_have_an_order(tmp_path: Path, order: str) -> None:
+    names = [b"a.bin", "ä.bin".encode(), b"\xfe.bin", b"\xff.bin"]
+    for name in names:
+        save(tmp_path / os.fsdecode(name), range(1, 20))
+    result = scanned(tmp_path, "--build", "b10229", "--sort", order, "--json")
+    lines = [one for one in documents(result) if one["kind"] == "state"]
+    assert result.exit_code == SOUND
+    said = [
+        bytes.fromhex(one["path_bytes"]) if "path_bytes" in one else one["path"].encode()
+        for one in lines
+    ]
+    order_of_bytes = names if order == "path" else names[::-1]
+    assert [os.path.basename(one) for one in said] == order_of_bytes  # noqa: PTH119 - bytes
+
+
 def test_names_that_are_no_text(tmp_path: Path, job: Job) -> None:
     save(tmp_path / "a.bin", range(1, 20))
     for name in (b"\xff.bin", b"\xff\n.bin"):
@@ -486,11 +504,35 @@ def test_orders() -> None:
         sort_key("colour")
 
 
-def test_a_count_of_tokens_that_is_not_shown_is_no_number() -> None:
-    """A cut file says how many tokens it had, and holds none."""
-    cut = replace(ROW, tokens="")
-    assert sort_key("-tokens")[0](cut) is None
-    assert not any(condition(term)(cut) for term in ("tokens=0", "tokens=300", "tokens>0"))
+def test_tokens_are_the_same_in_every_form(tmp_path: Path, job: Job) -> None:
+    """A list that is lost has no number: neither 0 nor what its count word promises."""
+    save(tmp_path / "a.bin", range(1, 20))
+    save(tmp_path / "empty.bin", ())
+    promises = (tmp_path / "a.bin").read_bytes()[:8] + b"\xff\xff\xff\xff"
+    (tmp_path / "lost.bin").write_bytes(promises)
+    shutil.copy(INTACT / "blob.hybrid--lfm2-b6673.slot", tmp_path / "without.bin")
+    table = tmp_path.with_name("tokens.csv")
+    asked = (tmp_path, "--build", "b10229", "--fail-on", "never")
+    text = scanned(*asked, "--csv", table).stdout.splitlines()[1:5]
+    lines = documents(scanned(*asked, "--json"))[:4]
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = [19, 0, None, None]
+    assert [one["tokens"]["count"] for one in lines] == expected
+    assert [one["tokens"] for one in rows] == ["19", "0", "", ""]
+    shown = [re.findall(r" (\d+|-) +(?:accepts|refuses|aborts|unknown|-) ", one)[0] for one in text]
+    assert shown == ["19", "0", "-", "-"]
+    (lost,) = rows_of([Item(str(tmp_path / "lost.bin"))], job)
+    assert sort_key("-tokens")[0](lost) is None
+    assert not any(condition(term)(lost) for term in ("tokens=0", "tokens>0"))
+
+
+def test_checkpoints_are_counted_as_in_tables() -> None:
+    row = replace(ROW, n_checkpoints=3, n_usable=1)
+    assert condition("checkpoints=3")(row)
+    assert condition("usable=1")(row)
+    assert (record(row)["checkpoints"], record(row)["checkpoints_usable"]) == (3, 1)
+    assert line(row)["checkpoints"] == {"usable": 1, "count": 3}
 
 
 # -- the command -----------------------------------------------------------------------------------
