@@ -104,8 +104,10 @@ def scan(
 
     Companions are part of the line of their state. What lies about without a state, and states
     that are equal or begin alike, follow at the end, unless lines are filtered. A file that is
-    reached twice has one line, and links are told from copies. On a terminal lines are cut to its
-    width, elsewhere nothing is. PATH may be the address of a store that fsspec reaches, s3:// or
+    reached twice has one line, and links are told from copies. States of equal size with the same
+    tokens are compared byte for byte, as long as that reads no more than 1 GiB in all; else, and in
+    stores, it is said that they were not compared. On a terminal lines are cut to its width,
+    elsewhere nothing is. PATH may be the address of a store that fsspec reaches, s3:// or
     https://, of which only parts are fetched.
     """
     from inspector.cli.tables import NoTable, tables
@@ -191,6 +193,11 @@ class _Printer:
         self.shown = 0
         self.code = SOUND
 
+    @property
+    def names_groups(self) -> bool:
+        """Whether it is said which states have something in common: not to who asks for some."""
+        return not self._conditions
+
     def wants(self, row: Row) -> bool:
         """Whether a row has a line, and is to be shown."""
         return (row.listed or self._every) and all(holds(row) for holds in self._conditions)
@@ -231,7 +238,7 @@ class _Printer:
 
             from inspector.render.scan_json import group_line, line, totals_line
 
-            if not self._conditions:
+            if self.names_groups:
                 for row in book.apart():
                     document(dumps(line(row)))
                 for group in book.groups():
@@ -241,7 +248,7 @@ class _Printer:
         from inspector.render import scan as page
         from inspector.render.verdict import server_name
 
-        if not self._conditions:
+        if self.names_groups:
             show(page.apart(book.apart(), self._folder))
             show(page.groups(book.groups(), self._folder, brief=on_terminal()))
         if self._every:
@@ -279,6 +286,7 @@ def _scanned(
     watch: bool,
 ) -> int:
     from inspector.cli.bar import Bar
+    from inspector.scanning.compare import compare
     from inspector.scanning.fleet import on_cluster, rows
     from inspector.scanning.folder import items
     from inspector.scanning.ledger import Totals, ledger
@@ -305,6 +313,8 @@ def _scanned(
                     book.set_apart(row)
                 if watched_by_people:
                     bar.at(totals.files)
+            if printer.names_groups:
+                totals.bytes_read += compare(book)
         except KeyboardInterrupt:
             interrupted = True
         bar.clear()

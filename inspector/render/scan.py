@@ -234,11 +234,13 @@ _UNCOUNTABLE = {
 }
 
 _SHARE = {
-    "file": "the same file under several names: links, no copies",
-    "contents": "equal, byte for byte",
-    "tokens": "the same tokens, other bytes",
-    "prefix": "the same first tokens",
+    ("file", True): "the same file under several names: links, no copies",
+    ("contents", True): "equal, byte for byte",
+    ("tokens", True): "the same tokens, other bytes",
+    ("tokens", False): "the same tokens, bytes not compared",
+    ("prefix", False): "the same first tokens",
 }
+"""What states share, and whether their bytes were compared -> how that is called."""
 
 
 def groups(
@@ -251,7 +253,7 @@ def groups(
         folder: that all paths begin with; it is left out.
         brief: whether a few groups and files of each are enough.
     """
-    for shared, members in groupby(found, key=lambda group: group.shared):
+    for shared, members in groupby(found, key=lambda group: (group.shared, group.compared)):
         yield Text()
         yield text((_SHARE[shared], QUIET))
         for group in islice(members, _GROUPS if brief else None):

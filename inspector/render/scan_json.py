@@ -73,6 +73,7 @@ def group_line(group: Group) -> dict[str, Any]:
         "schema": SCHEMA,
         "kind": "group",
         "shared": group.shared,
+        "compared": group.compared,
         "n_tokens": group.n_tokens,
         "files": group.n_files,
         "closer": group.n_closer,

@@ -16,7 +16,8 @@ MOST_NAMES = 100
 
 _TABLES = """
 CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT, link INTEGER, size INTEGER,
-                   n_tokens INTEGER, tokens TEXT, contents TEXT, identity TEXT, again INTEGER);
+                   n_tokens INTEGER, tokens TEXT, contents TEXT, identity TEXT, again INTEGER,
+                   differs INTEGER);
 CREATE UNIQUE INDEX first ON file (identity) WHERE again = 0;
 CREATE TABLE list (tokens TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE prefix (n INTEGER, digest INTEGER, id INTEGER);
@@ -34,6 +35,19 @@ _OTHERS = """id IN
    GROUP BY CASE contents WHEN '' THEN id ELSE contents END)
 """
 """Of files with equal bytes the first."""
+_UNDECIDED = """
+CREATE TEMPORARY TABLE undecided AS
+SELECT id, path, size, file.tokens FROM file JOIN
+  (SELECT size, tokens FROM file WHERE NOT again AND tokens != ''
+   GROUP BY size, tokens HAVING COUNT(*) > 1 AND MIN(contents) = '') AS several USING (size, tokens)
+WHERE NOT again AND contents = ''
+ORDER BY size, tokens, id
+"""
+_UNSURE = """tokens IN
+  (SELECT tokens FROM file WHERE NOT again AND tokens != ''
+   GROUP BY size, tokens HAVING COUNT(*) > 1 AND MIN(contents != '' OR differs) = 0)
+"""
+"""Of token lists those of files that may be equal, for all that was read of them."""
 _ALIKE = """
 WITH shared AS
   (SELECT n, digest, COUNT(*) AS members FROM prefix GROUP BY n, digest HAVING members > 1),
@@ -57,6 +71,7 @@ class Group:
         n_files: all of them.
         n_closer: further ones that share as much, and are in a group that shares more.
         bytes: of all but one of them; names of one file have none to spare.
+        compared: whether the bytes of its files were; else those of equal tokens may be equal.
         links: those of `paths` that are symbolic links.
     """
 
@@ -67,6 +82,22 @@ class Group:
     n_closer: int = 0
     bytes: int = 0
     links: tuple[str, ...] = ()
+    compared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """A state of which another one has the size and the tokens, and whose bytes were not read."""
+
+    id: int
+    path: str
+    size: int
+    tokens: str
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is an object in a store."""
+        return "://" in self.path
 
 
 @dataclass(slots=True)
@@ -143,7 +174,7 @@ class Ledger:
             return False
         held = (row.size, row.n_tokens, row.tokens, row.contents, row.identity)
         values = (self._n, _text(row.path), row.link, *held)
-        add = "INSERT OR IGNORE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        add = "INSERT OR IGNORE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
         if not self._database.execute(add, (*values, 0)).rowcount:
             self._database.execute(add, (*values, 1))
             return True
@@ -180,20 +211,40 @@ class Ledger:
         for (row,) in self._database.execute("SELECT row FROM apart ORDER BY kind, rowid"):
             yield pickle.loads(row)
 
+    def undecided(self) -> Iterator[Like]:
+        """States that may be equal to others, the smallest first, those that may be side by side.
+
+        What is found of them may be noted at once.
+        """
+        self._database.execute("DROP TABLE IF EXISTS undecided")
+        self._database.execute(_UNDECIDED)
+        for id_, path, *held in self._database.execute("SELECT * FROM undecided ORDER BY rowid"):
+            yield Like(id_, path.decode(errors="surrogateescape"), *held)
+
+    def holds(self, one: Like, contents: str) -> None:
+        """Note the digest of all bytes of a state, empty if they could not be read."""
+        self._database.execute("UPDATE file SET contents = ? WHERE id = ?", (contents, one.id))
+
+    def differs(self, one: Like) -> None:
+        """Note that a state is not equal to any of those that it was compared with."""
+        self._database.execute("UPDATE file SET differs = 1 WHERE id = ?", (one.id,))
+
     def groups(self) -> Iterator[Group]:
         """States that are one, that are equal, that hold the same tokens, or begin with them."""
-        for shared, column, which in (
-            ("file", "identity", "TRUE"),
-            ("contents", "contents", "NOT again"),
-            ("tokens", "tokens", _OTHERS),
+        for shared, column, which, compared in (
+            ("file", "identity", "TRUE", True),
+            ("contents", "contents", "NOT again", True),
+            ("tokens", "tokens", f"{_OTHERS} AND NOT {_UNSURE}", True),
+            ("tokens", "tokens", f"{_OTHERS} AND {_UNSURE}", False),
         ):
             words = _EQUAL.format(column=column, which=which)
             for _, members in groupby(self._database.execute(words), key=lambda one: one[0]):
-                yield _group(shared, (one[1:] for one in members))
+                group = _group(shared, (one[1:] for one in members))
+                yield replace(group, compared=compared)
         found = self._database.execute(_ALIKE)
         for (n, _, all_), members in groupby(found, key=lambda one: one[:3]):
             group = _group("prefix", (one[3:] for one in members))
-            yield replace(group, n_tokens=n, n_closer=all_ - group.n_files)
+            yield replace(group, n_tokens=n, n_closer=all_ - group.n_files, compared=False)
 
 
 def _group(shared: str, members: Iterator[tuple[bytes, int, int, int | None]]) -> Group:

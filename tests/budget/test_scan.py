@@ -50,3 +50,16 @@ def test_large_saves_cost_their_metadata(tmp_path: Path) -> None:
     for line in states:
         assert line["file"]["bytes"] > 16 << 30
         assert line["bytes_read"] < 3 * CELLS * BYTES_OF_A_CELL
+
+
+def test_large_saves_of_the_same_tokens_cost_no_more(tmp_path: Path) -> None:
+    """Whether they are equal is not found out by reading 48 GiB, and not claimed either."""
+    folder = tmp_path / "saves"
+    for n in range(3):
+        (folder / str(n)).mkdir(parents=True)
+        large_slot(folder / str(n))
+    lines = [json.loads(line) for line in scanned(folder, tmp_path).stdout.splitlines()]
+    groups = [(one["shared"], one["compared"]) for one in lines if one["kind"] == "group"]
+    assert groups == [("tokens", False)]
+    assert lines[-1]["states"] == 3
+    assert lines[-1]["bytes_read"] < 3 * 3 * CELLS * BYTES_OF_A_CELL

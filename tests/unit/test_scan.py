@@ -25,9 +25,10 @@ from inspector.render.scan import Lines, size
 from inspector.render.scan_json import line, record
 from inspector.scanning import fleet
 from inspector.scanning.choice import BadChoice, condition, sort_key
+from inspector.scanning.compare import compare
 from inspector.scanning.folder import items
 from inspector.scanning.ledger import Totals, ledger
-from inspector.scanning.scan import Found, Item, Job, Kind, Row, job_for, row_of, rows_of
+from inspector.scanning.scan import SMALL, Found, Item, Job, Kind, Row, job_for, row_of, rows_of
 from inspector.scanning.watch import Watch
 from inspector.server.target import target_of
 from tests.support.disk import fill, small_disk
@@ -344,6 +345,69 @@ def test_states_that_have_something_in_common(tmp_path: Path, job: Job) -> None:
         ("prefix", 64, ["a", "branch"], 0),
         ("prefix", 32, ["earlier"], 2),
     ]
+
+
+def large_saves(folder: Path) -> Path:
+    """Saves of the same tokens and of equal size, over 1 MiB: two are equal, two are not."""
+    first = save(folder / "a.bin", range(1, 40), rows=1 << 14)
+    assert first.stat().st_size > SMALL
+    shutil.copy(first, folder / "copy.bin")
+    for name, offset in (("elsewhere.bin", -1), ("inside.bin", 700_000)):
+        data = bytearray(first.read_bytes())
+        data[offset] ^= 1
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def grouped(folder: Path, job: Job, most_bytes: int) -> tuple[list[tuple[object, ...]], int]:
+    with ledger() as book:
+        for row in fleet.rows(items([str(folder)]), job, 1):
+            book.note(row)
+        n_read = compare(book, most_bytes)
+        return [
+            (one.shared, one.compared, [Path(path).stem for path in one.paths])
+            for one in book.groups()
+            if one.shared != "prefix"
+        ], n_read
+
+
+def test_large_copies_are_equal(tmp_path: Path, job: Job) -> None:
+    """A byte that differs at none of the places that are looked at first is found too."""
+    folder = large_saves(tmp_path)
+    size = (folder / "a.bin").stat().st_size
+    found, n_read = grouped(folder, job, 4 * size)
+    assert found == [
+        ("contents", True, ["a", "copy"]),
+        ("tokens", True, ["a", "elsewhere", "inside"]),
+    ]
+    assert 3 * size < n_read < 3.2 * size, "the one that ends otherwise is not read"
+    result = scanned(folder, "--build", "b10229")
+    assert "equal, byte for byte\n39 tokens      a.bin\n               copy.bin\n" in result.stdout
+    assert "the same tokens, other bytes\n39 tokens      a.bin\n" in result.stdout
+
+
+def test_what_was_not_compared_is_not_called_other_bytes(tmp_path: Path, job: Job) -> None:
+    folder = large_saves(tmp_path)
+    found, n_read = grouped(folder, job, 2 * (folder / "a.bin").stat().st_size)
+    assert found == [("tokens", False, ["a", "copy", "elsewhere", "inside"])]
+    assert n_read < SMALL // 2
+    (folder / "copy.bin").unlink()
+    (folder / "inside.bin").unlink()
+    found, _ = grouped(folder, job, 0)
+    assert found == [("tokens", True, ["a", "elsewhere"])], "it differs where it was looked at"
+
+
+def test_bytes_of_who_is_interrupted_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("inspector.scanning.compare._digest", ctrl_c)
+    result = scanned(large_saves(tmp_path), "--build", "b10229")
+    assert result.exit_code == INTERRUPTED
+    assert "the same tokens, bytes not compared\n39 tokens      a.bin\n" in result.stdout
+    assert "other bytes" not in result.stdout
 
 
 def test_rows_are_kept_in_order() -> None:
