@@ -548,6 +548,24 @@ def test_many_files_are_folded_the_worst_first(tmp_path: Path) -> None:
     assert re.findall(r'<td><a href="#\w+">([^<]*)', page) == names
 
 
+def test_what_kills_a_server_comes_before_what_it_refuses(tmp_path: Path) -> None:
+    """Then errors in what it takes, then warnings, whatever their names."""
+    saves, output = tmp_path / "saves", tmp_path / "page.html"
+    saves.mkdir()
+    shutil.copyfile(HYBRID, saves / "a sound.slot")
+    damaged = HYBRID.parents[1] / "damaged"
+    for name, sample in (
+        ("b warning.slot", "ggsq4.hybrid--appendix.blob-empty.slot"),
+        ("c error.slot", "ggsq4.iswa--checkpoint.window-gap.slot"),
+        ("d refused.slot", "ggsq2.kv--file.truncated.slot"),
+    ):
+        shutil.copyfile(damaged / sample, saves / name)
+    (saves / "e aborts.slot").write_bytes(HYBRID.read_bytes()[:0x7000])
+    ran("report", saves, "-o", output, "--build", "b11549")
+    names = re.findall(r'<td><a href="#\w+">\w ([^<]*).slot', output.read_text())
+    assert names == ["aborts", "refused", "error", "warning", "sound"]
+
+
 def test_the_size_is_bounded(tmp_path: Path) -> None:
     """The worst there is: numbers that differ everywhere in 80 layers, cells in no order."""
     numbers, path = random.Random(1), tmp_path / "wide.slot"

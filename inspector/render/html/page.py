@@ -20,6 +20,7 @@ from inspector.render.html.style import POLICY, SCRIPT, STYLE
 from inspector.render.page import counted
 from inspector.render.verdict import server_name
 from inspector.server.loader import Outcome
+from inspector.server.prompt import Outcome as Answer
 
 if TYPE_CHECKING:
     from inspector.overview import Overview
@@ -35,7 +36,7 @@ _MOST_UNFOLDED = 8
 """Files of a page that needs no folding."""
 _UNFOLDED = 3
 """Bad files that are unfolded where the others are folded."""
-_GOOD = (1, Severity.WARNING.rank)
+_GOOD = (2, Severity.WARNING.rank)
 """The rank from which on a file is not bad."""
 
 
@@ -166,9 +167,11 @@ def _bodies(entries: Sequence[Entry]) -> Iterator[Html]:
 
 
 def _rank(one: Overview) -> tuple[int, int]:
-    lost = one.check.restore.outcome in (Outcome.REFUSES, Outcome.ABORTS)
-    severity = worst(one.findings)
-    return (0 if lost else 1, len(Severity) if severity is None else severity.rank)
+    """What kills the server, then what it refuses, then the rest by its worst finding."""
+    outcome, severity = one.check.restore.outcome, worst(one.findings)
+    dies = any(asked.found.outcome is Answer.ABORTS for asked in one.check.reuse)
+    lost = 0 if dies or outcome is Outcome.ABORTS else 1 if outcome is Outcome.REFUSES else 2
+    return lost, len(Severity) if severity is None else severity.rank
 
 
 def _what(report: Report) -> str:
