@@ -102,6 +102,8 @@ def scan(
 ) -> None:
     """Say of every state below PATH what it is, whether it restores, and what is wrong with it.
 
+    The findings are those of `check`, and what differs from a seal; in stores without those of
+    numbers, unless a model is named. Reused is what a prompt reuses that goes on from all tokens.
     Companions are part of the line of their state. What lies about without a state, and states
     that are equal or begin alike, follow at the end, unless lines are filtered. A file that is
     reached twice has one line, and links are told from copies. States of equal size with the same

@@ -13,7 +13,6 @@ from inspector.bundle import RECORD, Bundle, Role, bundle, looked_into
 from inspector.check import Check, check_of
 from inspector.checks import in_order
 from inspector.report import Report, report_of, with_seal
-from inspector.server.prompt import usual
 from inspector.server.target import Target
 from inspector.source import Source, Unreadable, opened
 
@@ -277,10 +276,8 @@ def _looked_at(item: Item, place: Path, target: Target, *, verify: bool) -> Row:
             if row.kind is Kind.ORPHAN and around.state is not None and not item.named:
                 row = replace(row, kind=Kind.COMPANION)
             if row.kind is Kind.STATE:
-                held = report.tokens.count if report.tokens is not None else 0
                 numbers = target.model is not None or not item.remote
-                asked = (usual(held)["append"],)
-                check = check_of(report, target, asked, None, numbers=numbers, remedies=False)
+                check = check_of(report, target, (), None, numbers=numbers, remedies=False)
                 row = _judged(row, check)
             if row.kind in LISTED and source.size <= SMALL and not item.remote:
                 from xxhash import xxh3_128_hexdigest
@@ -386,7 +383,8 @@ def _is_text(source: Source) -> bool:
 
 def _judged(row: Row, check: Check) -> Row:
     """The row with what the server will do."""
-    builds, next_ = check.report.identification.builds, check.reuse[0]
+    builds = check.report.identification.builds
+    appended = next(one.found for one in check.reuse if one.name == "append")
     return replace(
         row,
         since=builds.since,
@@ -394,7 +392,7 @@ def _judged(row: Row, check: Check) -> Row:
         restore=str(check.restore.outcome),
         reason=check.restore.reason,
         message=check.restore.message,
-        reused=next_.found.reused,
+        reused=appended.reused,
         model=check.identity.outcome.in_short,
         findings=_in_short(in_order((*check.findings, *_of_seal(check)))),
     )

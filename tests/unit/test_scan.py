@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from inspector.check import checked
 from inspector.cli.app import app
 from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.render.scan import Lines, size
@@ -116,6 +117,21 @@ def test_a_row_says_what_check_says() -> None:
     assert (row.restore, row.reused, row.model) == ("accepts", 27, "matches")
     assert row.prefixes
     assert row.prefixes[0][0] == 16
+
+
+@pytest.mark.parametrize("build", ["b10229", "b11549"])
+def test_findings_are_those_of_check(build: str) -> None:
+    """Of requests that the server dies of or refuses too; seals are the business of scans."""
+    with target_of(None, build) as target:
+        for path in sorted((ROOT / "samples").glob("*/*.slot")):
+            row = row_of(Item(str(path)), target)
+            if row.kind is Kind.STATE:
+                with checked(path, target) as check:
+                    codes = list(dict.fromkeys(one.code for one in check.findings))
+                found = [one.code for one in row.findings]
+                more = [code for code in found if code not in codes]
+                assert [code for code in found if code not in more] == codes, path.name
+                assert all(code.startswith("seal.") for code in more), path.name
 
 
 def test_a_bug_of_ours_is_one_line(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
