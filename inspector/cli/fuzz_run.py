@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from inspector.cli.exits import FINDINGS, SOUND, USAGE
+from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
 from inspector.cli.output import complain, document, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inspector.fuzzing.loader import Limits, Loader
-    from inspector.fuzzing.minimize import Small
+    from inspector.fuzzing.minimize import Minimizer, Small
     from inspector.fuzzing.run import Campaign, Predict, Run
 
-_INTERRUPTED = 130
-"""What shells call a program that was stopped with Ctrl-C."""
 _HEAD = 256
 """Bytes that tell what an XML file is."""
 
@@ -147,7 +145,7 @@ def run(
             code = FINDINGS if found.unexpected else SOUND
             if stopped:
                 complain("stopped; the same command goes on from here")
-                code = _INTERRUPTED
+                code = INTERRUPTED
     except (NoLoader, OtherRun, BadTarget, Unreadable) as error:
         complain(str(error))
     raise typer.Exit(code)
@@ -284,7 +282,10 @@ def minimize(
     """Make FILE as small as can be while the loader fails on it in the same way.
 
     Writes the small file, and beside it a script, NEW.py, that writes it again field by field. A
-    refusal is no failure; where it is one, --refuses says which exit codes are refusals.
+    refusal is no failure; where it is one, --refuses says which exit codes are refusals. At the end
+    the loader is given the small file twice more: if it does not fail every time, nothing is
+    written, and the exit code is 1. After Ctrl-C what is smaller until then is written in the same
+    way, and the exit code is 130.
     """
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.minimize import Minimizer, NoFailure
@@ -299,16 +300,30 @@ def minimize(
         with ExitStack() as stack:
             stack.callback(loader.close)
             note = stack.enter_context(_shrinking(file.stat().st_size))
-            small = Minimizer(file, loader, seconds, note).run()
-        _write_small(small, output, force=force)
-        _show_small(small, file, output)
+            small = _minimized(Minimizer(file, loader, seconds, note))
+        if small is not None:
+            _write_small(small, output, force=force)
+            _show_small(small, file, output)
         code = SOUND
+        if small is None or small.stopped:
+            complain("stopped" + (": nothing smaller was found" if small is None else ""))
+            code = INTERRUPTED
     except NoFailure as error:
         complain(f"{file}: {error}")
         code = FINDINGS
     except (NoLoader, NotWritten, Unreadable) as error:
         complain(str(error))
     raise typer.Exit(code)
+
+
+def _minimized(minimizer: Minimizer) -> Small | None:
+    """What it makes of its file; None if it was stopped before that was smaller."""
+    size = len(minimizer.data)
+    try:
+        small = minimizer.run()
+    except KeyboardInterrupt:
+        return None
+    return None if small.stopped and len(small.data) == size else small
 
 
 @contextmanager

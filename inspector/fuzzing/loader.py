@@ -27,8 +27,14 @@ _SHELLS_SIGNAL = 128
 _OF_CRASHES = frozenset(
     {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGTRAP}
 )
+_AT_WORK = 0.25
+"""Part of its time from which on a loader that hung computed; busy machines give it no more."""
 _TICK = 0.05
 """Seconds between two looks at a process that says nothing."""
+
+
+_XCPU = signal.SIGXCPU.name
+"""What ends a program that used all its time of processors."""
 
 
 class Outcome(StrEnum):
@@ -80,10 +86,17 @@ class Observed:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for equal failures; where a hanging loader stood is chance."""
-        if self.outcome is Outcome.HANG:
-            return (self.outcome,)
-        return self.outcome, self.detail, self.gist
+        """Equal for equal failures; where a hanging program stood is chance.
+
+        One that computes for ever is told from one that waits, and a server by the request that it
+        does not answer.
+        """
+        if self.outcome is not Outcome.HANG:
+            return self.outcome, self.detail, self.gist
+        if self.cpu_seconds is None:
+            return self.outcome, self.detail.partition(" in ")[2]
+        works = _XCPU in self.detail or self.cpu_seconds >= _AT_WORK * self.seconds
+        return self.outcome, "computes" if works else "waits"
 
 
 class NoLoader(Exception):

@@ -32,6 +32,8 @@ _INDEX = re.compile(r"\[\d+\]")
 _LARGEST_BY_BYTES = 4096
 """A file up to this size is also made smaller byte by byte."""
 _MOST_ROUNDS = 4
+_AGAIN = 2
+"""How often the small file must fail once more."""
 _WHY = "minimize"
 
 
@@ -50,6 +52,7 @@ class Small:
         failure: what the loader does with it, as with the file before.
         tries: how often the loader was run.
         steps: what was taken away, and the bytes left after it.
+        stopped: whether the user ended it with Ctrl-C: more might go.
     """
 
     data: bytes
@@ -58,6 +61,7 @@ class Small:
     failure: Observed
     tries: int
     steps: tuple[tuple[str, int], ...]
+    stopped: bool = False
 
 
 class Minimizer:
@@ -86,10 +90,11 @@ class Minimizer:
         self._known: dict[bytes, bool] = {}
 
     def run(self) -> Small:
-        """Make it smaller until nothing more can go, or the time is over.
+        """Make it smaller until nothing more can go, the time is over, or the user ends it.
 
         Raises:
-            NoFailure: if there is no failure to keep.
+            NoFailure: if there is no failure to keep, or the small file does not fail every time.
+            KeyboardInterrupt: if the user ends it before anything is known, or a second time.
             NoLoader: if the loader cannot be started.
         """
         with tempfile.TemporaryDirectory(prefix="slotscope-fuzz-") as room:
@@ -109,12 +114,40 @@ class Minimizer:
             if self._observed(self.data).key != self._failure.key:
                 raise NoFailure("the loader does not fail the same way twice")
             self._layout = self._read_as()
-            with suppress(_TimeIsOver):
+            size, stopped = len(self.data), False
+            try:
                 self._all()
-            failure = self._observed(self.data)
+            except _TimeIsOver:
+                pass
+            except KeyboardInterrupt:
+                stopped = True
+            failure = self._failure
+            if not stopped or len(self.data) < size:
+                failure = self._seen_again()
         return Small(
-            self.data, self._pieces(), self._layout, failure, self.tries, tuple(self.steps)
+            self.data,
+            self._pieces(),
+            self._layout,
+            failure,
+            self.tries,
+            tuple(self.steps),
+            stopped,
         )
+
+    def _seen_again(self) -> Observed:
+        """What the loader does with what is left, as it did before.
+
+        Raises:
+            NoFailure: if it does so no more.
+        """
+        for _ in range(_AGAIN):
+            observed = self._observed(self.data)
+            if observed.key != self._failure.key:
+                raise NoFailure(
+                    f"the loader fails at random: it did so with the {len(self.data):,} bytes that "
+                    f"are left, and did not when it was given them again ({observed.outcome})"
+                )
+        return observed
 
     def _all(self) -> None:
         for _ in range(_MOST_ROUNDS):

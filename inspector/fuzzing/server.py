@@ -128,6 +128,13 @@ class ServerLoader(Loader):
         Raises:
             NoLoader: if the server does not start.
         """
+        try:
+            return self._loaded(path, patience)
+        except KeyboardInterrupt:  # it may be busy with the file still
+            self._stop()
+            raise
+
+    def _loaded(self, path: Path, patience: float) -> Observed:
         if self._process is None or self._process.poll() is not None:
             self._start()
         self._bring(path)

@@ -486,6 +486,66 @@ def test_who_was_at_work_all_the_time_hangs(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "begin\n"
 
 
+def test_who_waits_and_who_computes_hang_otherwise(tmp_path: Path) -> None:
+    files = filled(tmp_path / "files", 4)
+    for name in ("0.slot", "1.slot"):
+        (files / name).write_bytes(b"waits")
+    loader = script(
+        tmp_path / "loader", 'grep -q waits "$1" && exec sleep 600\nwhile :; do :; done\n'
+    )
+    asked = ("--timeout", "1.5", "--cpu-time", "1", "--jobs", "2")
+    _, said = invoked("run", files, *asked, "--json", "--", *loader)
+    groups = {tuple(sorted(one["files"])): one["detail"] for one in json.loads(said)["failures"]}
+    assert set(groups) == {("0.slot", "1.slot"), ("2.slot", "3.slot")}
+    assert groups["0.slot", "1.slot"].startswith("over 4.5 s, 0.")
+    code, said = invoked("run", files, *asked, "--", *loader)
+    assert code == 1
+    assert len(re.findall(r"^hang .* · 2 files$", said, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_fails_at_random_is_not_minimized(tmp_path: Path, times: int) -> None:
+    """It fails with every smaller file so many times, and then no more."""
+    (path := tmp_path / "state.slot").write_bytes(b"whatever" * 40)
+    log, new = tmp_path / "log", tmp_path / "new"
+    loader = script(
+        tmp_path / "loader",
+        f"size=$(stat -c %s $1); echo $size >>{log}\n"
+        f"[ $size = 320 ] || [ $(grep -cx $size {log}) -le {times} ] || exit 1\n"
+        "kill -SEGV $$\n",
+    )
+    code, said = invoked("minimize", path, "-o", new, "--", *loader)
+    assert (code, new.exists()) == (1, False)
+    assert "the loader fails at random: it did so with the 0 bytes that are left" in said
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_ctrl_c_keeps_what_is_smaller(tmp_path: Path, group: bool) -> None:
+    (path := tmp_path / "state.slot").write_bytes(state(200)[:-1])
+    begun, new = tmp_path / "begun", tmp_path / "new"
+    (tmp_path / "log").touch()
+    loader = script(
+        tmp_path / "loader",
+        f"[ $(stat -c %s $1) -lt 12000 ] && echo >>{tmp_path}/log\n"
+        f"[ $(wc -l <{tmp_path}/log) -gt 3 ] && {{ touch {begun}; sleep 0.5; }}; kill -SEGV $$\n",
+    )
+    code, said, complaints = interrupted(
+        ("minimize", path, "-o", new, "--", *loader), begun, group=group
+    )
+    assert (code, complaints) == (130, "slotscope: stopped\n")
+    assert new.stat().st_size < path.stat().st_size
+    assert f"now {new.stat().st_size:,}\nstill fails: crash SIGSEGV\n" in said
+
+
+def test_ctrl_c_before_anything_is_smaller(tmp_path: Path) -> None:
+    (path := tmp_path / "state.slot").write_bytes(state(20))
+    begun, new = tmp_path / "begun", tmp_path / "new"
+    loader = script(tmp_path / "loader", f"touch {begun}; sleep 5; kill -SEGV $$\n")
+    code, said, complaints = interrupted(("minimize", path, "-o", new, "--", *loader), begun)
+    assert (code, said, complaints) == (130, "", "slotscope: stopped: nothing smaller was found\n")
+    assert not new.exists()
+
+
 def test_a_refusal_is_not_minimized(tmp_path: Path) -> None:
     loader = script(tmp_path / "loader", "echo bad magic >&2; exit 1\n")
     (path := tmp_path / "state.slot").write_bytes(state(3))
