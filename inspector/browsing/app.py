@@ -13,6 +13,8 @@ from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Footer, Input, OptionList, Static, Tree
@@ -78,6 +80,19 @@ class _Help(ModalScreen[None]):
     def on_click(self) -> None:
         """Go away."""
         self.dismiss()
+
+
+class _Keys(LinuxDriver):
+    """Reads keys, without those that come together with bytes that are no UTF-8."""
+
+    def run_input_thread(self) -> None:
+        """Go on until the screen is closed."""
+        while True:
+            try:
+                super().run_input_thread()
+            except UnicodeDecodeError:
+                continue
+            return
 
 
 class _PartTree(Tree[Part]):
@@ -179,6 +194,9 @@ class Browser(App[None]):
     Args:
         report: of the file, which is open.
         show_tokens: whether token ids may be shown.
+
+    Attributes:
+        deaf: whether it ended because keys could not be read.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -237,6 +255,7 @@ class Browser(App[None]):
         self._findings = OptionList(*options, markup=False, id="findings")
         self._prompt = Input(id="prompt", select_on_focus=False)
         self._title_line = Static(self._title(), markup=False, id="title")
+        self.deaf = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Letters are keys, but not where words are typed."""
@@ -268,6 +287,16 @@ class Browser(App[None]):
         self._prompt.display = self._findings.display = False
         self._title_line.update(self._title())
         return False
+
+    def get_driver_class(self) -> type[Driver]:
+        """What reads keys: a byte that is no UTF-8 is none, and ends nothing."""
+        driver = super().get_driver_class()
+        return _Keys if driver is LinuxDriver else driver
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """End, as keys cannot be read; the traceback of textual would show token ids."""
+        self.deaf = True
+        self._close_messages_no_wait()
 
     def _fatal_error(self) -> None:
         """Leave a bug of ours to the command: the traceback of textual would show token ids."""

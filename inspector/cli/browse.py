@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from inspector.cli.exits import USAGE
+from inspector.cli.exits import CRASH, USAGE
 from inspector.cli.output import complain, unread
 
 
@@ -42,6 +42,9 @@ def browse(
             browser.run()
             if browser.bug is not None:
                 raise browser.bug
+            if browser.deaf:
+                complain("browse has ended: the keys of this terminal cannot be read")
+                raise typer.Exit(CRASH)
     except Unreadable as error:
         complain(f"{file}: {unread(file, error)}")
         raise typer.Exit(USAGE) from error

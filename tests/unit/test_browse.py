@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from pathlib import Path
@@ -400,26 +401,56 @@ def test_without_textual_it_says_how_to_get_it(tmp_path: Path) -> None:
     assert 'pip install "slotscope[browse]"' in done.stderr
 
 
-def test_on_a_terminal() -> None:
-    """Keys in, escapes out, and back to what was there before."""
+def on_terminal(keys: bytes, before: str = "") -> tuple[int, bytes]:
+    """The exit code after some keys, one at a time, and what was written to the terminal."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"}
-    command = [sys.executable, "-c", "from inspector.cli import main; main()", "browse", str(CUT)]
+    code = f"{before}\nfrom inspector.cli import main; main()"
     with subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        [sys.executable, "-c", code, "browse", str(CUT)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+        start_new_session=True,
     ) as process:
         os.close(slave)
         seen = b""
-        while b"damaged" not in seen or b"n_token_count" not in seen:
-            seen += os.read(master, 4096)
-        os.write(master, b"q")
         try:
+            while b"damaged" not in seen or b"n_token_count" not in seen:
+                seen += os.read(master, 4096)
+            for key in keys:
+                os.write(master, bytes([key]))
+                time.sleep(0.3)
             while more := os.read(master, 4096):
                 seen += more
         except OSError:  # the other end is closed
             pass
     os.close(master)
-    assert process.returncode == 0
+    return process.returncode, seen
+
+
+def test_on_a_terminal() -> None:
+    """Keys in, escapes out, and back to what was there before."""
+    code, seen = on_terminal(b"q")
+    assert code == 0
     assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
     assert not re.search(rb"\x1b\[[0-9;]*3[1-6]m", seen)
+
+
+def test_a_byte_that_is_no_text_is_no_key() -> None:
+    code, seen = on_terminal(b"\xff/\xc3\xff\x1bq")
+    assert code == 0
+    assert b"search" in seen, "the key behind it was read"
+    assert b"Traceback" not in seen
+
+
+def test_keys_that_cannot_be_read_are_no_success() -> None:
+    fails = "from textual.drivers import linux_driver as d\nd.LinuxDriver.run_input_thread = None"
+    code, seen = on_terminal(b"", fails)
+    assert code == 70
+    assert seen.endswith(
+        b"slotscope: browse has ended: the keys of this terminal cannot be read\r\n"
+    )
+    assert b"Traceback" not in seen
