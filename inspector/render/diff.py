@@ -147,7 +147,8 @@ def _areas(diff: Diff) -> Iterator[str]:
             found = True
             yield name
     if not found:
-        yield "bytes alone" + ("" if diff.deep else "; --deep compares the numbers")
+        more = not diff.deep and any(one.a and one.b for one in diff.sections)
+        yield "bytes alone" + ("; --deep compares the numbers" if more else "")
 
 
 def _differ(layer: Layer) -> bool:

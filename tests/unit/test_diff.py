@@ -128,6 +128,22 @@ def test_a_changed_number_is_found(
         assert layer["non_finite"] == [0, 1]
 
 
+def test_who_has_numbers_is_told_how_they_are_compared(tmp_path: Path) -> None:
+    """Files that nothing explains have none."""
+    says = "--deep compares the numbers"
+    packed = state()
+    (tmp_path / "a").write_bytes(packed.data)
+    at = packed.mark("attn.streams[0].k[0].data").start
+    changed = bytes([packed.data[at] ^ 1])
+    (tmp_path / "b").write_bytes(packed.data[:at] + changed + packed.data[at + 1 :])
+    assert f"bytes alone; {says}" in ran(tmp_path / "a", tmp_path / "b").stdout
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"\x81nothing known" + name.encode() * 40)
+    result = ran(tmp_path / "a", tmp_path / "b")
+    assert "they differ: bytes alone\n" in result.stdout
+    assert says not in result.stdout
+
+
 def test_where_tokens_part(tmp_path: Path) -> None:
     other = (*IDS[:23], 999, *IDS[24:])
     code, found = compared(tmp_path, state().data, state(other).data)
