@@ -11,4 +11,4 @@ USAGE = 2
 CRASH = 70
 """Our own bug."""
 INTERRUPTED = 130
-"""Ended by Ctrl-C, with what was done until then."""
+"""Ended by Ctrl-C, with what was done until then; what only watched has another code."""

@@ -82,7 +82,10 @@ def scan(
         "is never.",
     ),
     watch: bool = typer.Option(
-        False, "--watch", help="Go on, and report files again as they change; Ctrl-C ends it."
+        False,
+        "--watch",
+        help="Go on, and report files again as they change; Ctrl-C ends it, with the exit code for "
+        "what was shown.",
     ),
     workers: int = typer.Option(
         0, min=0, max=1024, metavar="N", help="Processes; 0 for one on every core."

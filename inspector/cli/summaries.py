@@ -94,7 +94,8 @@ Exit codes:
        the server
   2    wrong usage, or a file that cannot be read
   70   a bug of ours
-  130  ended by Ctrl-C
+  130  ended by Ctrl-C; scan --watch, once it watches, ends with the code
+       for what it showed
 """
 
 

@@ -96,3 +96,9 @@ def test_the_manual_page_is_one(lint: list[str]) -> None:
     done = subprocess.run(lint, input=page(), capture_output=True, text=True, check=False)
     said = (done.stdout + done.stderr).split("\n")
     assert [line for line in said if line and "missing date" not in line] == []
+
+
+def test_who_watches_ends_otherwise() -> None:
+    """As `test_watching` of scans sees it."""
+    said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "130 ended by Ctrl-C; scan --watch, once it watches, ends with the code for" in said
