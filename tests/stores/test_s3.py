@@ -15,8 +15,10 @@ import pytest
 from inspector.node import Kind as NodeKind
 from inspector.node import leaves
 from inspector.report import examined
+from inspector.scanning.compare import compare
 from inspector.scanning.fleet import rows
 from inspector.scanning.folder import items
+from inspector.scanning.ledger import ledger
 from inspector.scanning.scan import Job, Kind, Row, job_for, row_of
 from inspector.server.target import target_of
 from tests.support.store import Store, served
@@ -143,3 +145,18 @@ def test_a_store_that_there_is_not() -> None:
     with target_of(None, "b10229") as target:
         (item,) = items(["nostore://a/b"])
         assert "nostore" in row_of(item, target).problem
+
+
+def test_copies_in_a_store_are_not_fetched_to_be_compared(
+    store: Store, job: Job, tmp_path: Path
+) -> None:
+    """It is not known whether they are equal, and not claimed."""
+    for name in ("a.slot", "b.slot"):
+        shutil.copyfile(INTACT / "ggsq2.kv--twelve-tokens.slot", tmp_path / name)
+    address = put("copies", tmp_path)
+    with ledger() as book:
+        for row in rows(items([address]), job):
+            book.note(row)
+        assert compare(book) == 0
+        (group,) = book.groups()
+    assert (group.shared, group.compared, group.n_files) == ("tokens", False, 2)
