@@ -265,6 +265,31 @@ def wrong_blobs() -> Iterator[Sample]:
     state = ("ggsq4.iswa", pack(Slot(4, PACKED, memory("iswa", ROTATED))))
     whole = sidecar(*records)
     yield beside("checkpoint.blob-rotation", about, whole, part(whole, where), state=state)
+    yield from misplaced_cells(state)
+
+
+def misplaced_cells(state: tuple[str, Packed]) -> Iterator[Sample]:
+    """Records whose blob loads, with a cell where none can be; beside or behind this state."""
+    second = f"{SECOND}.data_tgt"
+    for appendix, about, pos, index in (
+        (True, "A cell of a blob that counts as empty.", -1, 3),
+        (False, "Two cells of a blob at one position.", CELLS[7].pos, 4),
+    ):
+        cells = (*CELLS[3:6], CELLS[6]._replace(pos=pos), CELLS[7])
+        held = pack(Blob(Memory({"swa": cache(cells, windowed=True)}, ROTATED)))
+        records = (record(4, "iswa", ROTATED), record(8, "iswa", ROTATED, tgt=held.data))
+        start, stop = part(held, "swa.streams[0].cells")
+        start += index * ((stop - start) // len(cells))
+        if appendix:
+            whole = pack(Slot(4, PACKED, memory("iswa", ROTATED), records))
+            start += part(whole, f"appendix.{second}")[0]
+            place, code = (start, start + 4), "appendix.blob-cells"
+            yield in_appendix("iswa", code, about, whole, place, whole, lost=False)
+        else:
+            whole = sidecar(*records)
+            start += part(whole, second)[0]
+            place, code = (start, start + 4), "checkpoint.blob-cells"
+            yield beside(code, about, whole, place, state=state)
 
 
 def of_four_layers() -> bytes:

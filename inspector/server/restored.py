@@ -25,6 +25,8 @@ _PREFIX = 8
 _MROPE = 1
 _SPOILT = ("blob-geometry", "blob-rotation")
 """Ends of codes for blobs that are whole but not of this state."""
+_MISPLACED = "blob-cells"
+"""The end of the codes for blobs that load, with cells where none can be."""
 _NO_TIP = (1 << 31) - 1
 """A recurrent cell there counts as none: restores on b10229, b10809 and b11549."""
 _NEW_WRITER = 9473
@@ -307,14 +309,15 @@ def _blob(record: CheckpointRecord, report: Report, carrier: Carrier, target: Ta
     fits = blob is not None and blob.sound and blob.rest is None
     prefixed = blob is not None and blob.prefixed
     beside = record.carrier if carrier.suffix else ""
-    spoilt = any(
-        finding.code.endswith(_SPOILT)
-        and finding.carrier == beside
-        and finding.path.startswith(record.path)
+    found = [
+        finding.code
         for finding in report.findings
-    )
+        if finding.carrier == beside and finding.path.startswith(record.path)
+    ]
+    spoilt = any(code.endswith(_SPOILT) for code in found)
     if fits and prefixed == build.has("blob-prefix") and not spoilt:
-        return Blob.LOADS
+        misplaced = any(code.endswith(_MISPLACED) for code in found)
+        return Blob.MISPLACED if misplaced else Blob.LOADS
     if carrier == SCKP or build.server == IK or not build.has("unloadable-checkpoint-aborts"):
         return Blob.FAILS
     return Blob.ABORTS

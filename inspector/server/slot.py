@@ -169,6 +169,8 @@ class Blob(StrEnum):
     FAILS = "fails"
     """It warns, and evaluates everything again."""
     ABORTS = "aborts"
+    MISPLACED = "misplaced"
+    """It loads, and holds cells at negative or repeated positions: answers are wrong, and more."""
 
 
 @dataclass(frozen=True)

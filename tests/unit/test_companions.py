@@ -309,6 +309,13 @@ def without(scene: Scene, suffix: str) -> Scene:
     return scene
 
 
+def misplaced(n: int, pos: int) -> Memory:
+    """A window of which one cell stands somewhere else."""
+    swa = attention(n, windowed=True)
+    held = tuple(Cell(pos) if cell.pos == n - 5 else cell for cell in cells(n - WINDOW, n))
+    return Memory({"base": attention(n), "swa": replace(swa, streams=(held,))}, ROTATED)
+
+
 def holed(n: int) -> Memory:
     """A window in which one position is missing."""
     swa = attention(n, windowed=True)
@@ -411,6 +418,12 @@ DEFECTS: dict[str, Callable[[], Scene]] = {
     "appendix.blob-prefix": lambda: reblobbed("sckp1", lambda blob: blob[8:]),
     "appendix.blob-rotation": lambda: appended(
         windowed(N), [record(windowed(40), 40), record(windowed(88, UNROTATED), 88)]
+    ),
+    "checkpoint.blob-cells": lambda: beside(
+        "pkcl1", windowed(N), [record(windowed(40), 40), record(misplaced(88, 87), 88)]
+    ),
+    "appendix.blob-cells": lambda: appended(
+        windowed(N), [record(windowed(40), 40), record(misplaced(88, -1), 88)]
     ),
     "sidecar.unknown": lambda: with_file(
         Scene({"": slot(hybrid(N))}), ".ckpt", b"PK\3\4" + bytes(60)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from inspector.checkpoints import Blob, CheckpointRecord
 from inspector.checks.checkpoints.subject import ListSubject, counted_bytes
 from inspector.findings import Finding
+from inspector.node import Rows, join
 from inspector.sections import Block, Section
 
 _SAMPLED_ROWS = 8
@@ -55,7 +59,10 @@ def check_blob(subject: ListSubject, record: CheckpointRecord) -> Iterator[Findi
             f"{record.n_tgt:,} bytes",
         )
     else:
-        yield from _geometry(subject, record, blob)
+        spoilt = list(_geometry(subject, record, blob))
+        yield from spoilt
+        if not spoilt:
+            yield from _cells(subject, record, blob)
 
 
 def _geometry(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Iterator[Finding]:
@@ -98,6 +105,43 @@ def _geometry(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Ite
                     f"{what} {here}",
                 )
                 return
+
+
+def _cells(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Iterator[Finding]:
+    """The first cell that stands where no writer puts one; the rest of the blob loads with it."""
+    for section in blob.sections:
+        if section.kind == "dsv4":
+            continue
+        inside = f"{section.path}.streams" if section.node.get("streams") else section.path
+        for table, stream in zip(section.tables, section.streams, strict=True):
+            path = f"{inside}[{stream}].cells" if section.node.get("streams") else f"{inside}.cells"
+            pos = table.column("pos")
+            wrong = np.flatnonzero(pos < 0)
+            says, expected = "a negative position", "at least 0"
+            if not len(wrong):
+                wrong = _repeated(subject, table, pos)
+                says, expected = "the position of another cell", "each position once"
+            if len(wrong):
+                index = int(wrong[0])
+                yield subject.finding(
+                    "appendix.blob-cells" if subject.appended else "checkpoint.blob-cells",
+                    join(blob.path, f"{path}[{index}].pos"),
+                    table.field_span(index, "pos"),
+                    f"checkpoint {record.index} holds cell {index} at {pos[index]}, {says}: "
+                    f"{len(wrong):,} of its {len(pos):,} cells are such",
+                    expected,
+                    f"{pos[index]}",
+                )
+                return
+
+
+def _repeated(subject: ListSubject, table: Rows, pos: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The cells at a position that an earlier one has; those of one image differ in x or y."""
+    names = [name for name, _ in table.fields if name in ("x", "y")]
+    text = subject.state is not None and not subject.state.tokens.media
+    columns = [pos] if text else [pos, *(table.column(name) for name in names)]
+    _, first = np.unique(np.stack(columns, 1), axis=0, return_index=True)
+    return np.setdiff1d(np.arange(len(pos)), first, assume_unique=True)
 
 
 def check_contents(subject: ListSubject, record: CheckpointRecord) -> Iterator[Finding]:

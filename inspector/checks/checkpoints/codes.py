@@ -15,6 +15,10 @@ _DIES = (
     "(ik_llama.cpp evaluates that request from the start)"
 )
 _STARTS_OVER = "the restore succeeds; a request that picks the record is evaluated from the start"
+_MISPLACED = (
+    "the blob loads; a request that picks the record gets another answer, or HTTP 500, and with "
+    "a negative position a later request aborts the server"
+)
 
 register(
     Code(
@@ -383,21 +387,25 @@ BLOB_PROBLEMS = (
         RemedyKind.LOSSY,
         "drop the record, or take the words from the state's own section",
     ),
+    (
+        "blob-cells",
+        "The blob of a checkpoint holds cells at negative positions, or two at one",
+        RemedyKind.LOSSY,
+        "drop the record: what stood there cannot be known from it",
+    ),
 )
 """End of a code, meaning, remedy and advice; each is one in a sidecar and one in an appendix."""
 
+_APPENDED = {
+    "blob-empty": (Severity.WARNING, "the restore succeeds and all records are ignored"),
+    "blob-cells": (Severity.ERROR, _MISPLACED),
+}
+"""Severity and effect in an appendix, where the record does more harm, or less, than others."""
+
 for _name, _meaning, _kind, _advice in BLOB_PROBLEMS:
+    _severity, _effect = _APPENDED.get(_name, (Severity.WARNING, _STARTS_OVER))
+    _beside = _MISPLACED if _name == "blob-cells" else _DIES
     register(
-        Code(f"checkpoint.{_name}", Severity.ERROR, _meaning, _DIES, _kind, _advice, _LOAD),
-        Code(
-            f"appendix.{_name}",
-            Severity.WARNING,
-            _meaning,
-            "the restore succeeds and all records are ignored"
-            if _name == "blob-empty"
-            else _STARTS_OVER,
-            _kind,
-            _advice,
-            _SCKP,
-        ),
+        Code(f"checkpoint.{_name}", Severity.ERROR, _meaning, _beside, _kind, _advice, _LOAD),
+        Code(f"appendix.{_name}", _severity, _meaning, _effect, _kind, _advice, _SCKP),
     )
