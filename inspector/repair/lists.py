@@ -19,7 +19,7 @@ from inspector.checkpoints import (
     fnv1a,
     ik_list_of,
 )
-from inspector.checks.checkpoints import spoiling
+from inspector.checks.checkpoints import by_record, spoiling
 from inspector.identify import Verdict
 from inspector.repair.ik import parts_of_payload as ik_parts_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
@@ -59,6 +59,8 @@ class Carried:
         records: its records that are whole and right, whatever its reader makes of the list.
         mended: whether it has to be written anew even if nothing is changed.
         remade: those of the records whose blobs are right but for their first or last bytes.
+        renumbered: those whose numbers were wrong, as they are in the file; `records` has them with
+            the numbers that their blobs prove.
         reasons: why the other records are of no use, by their index.
     """
 
@@ -67,12 +69,18 @@ class Carried:
     records: tuple[CheckpointRecord, ...]
     mended: bool
     remade: tuple[CheckpointRecord, ...] = ()
+    renumbered: tuple[CheckpointRecord, ...] = ()
     reasons: dict[int, str] = field(default_factory=dict)
 
     @property
     def family(self) -> Family | None:
         """How it is written."""
         return family_of(self.listing.format, self.listing.version)
+
+    @property
+    def trusting(self) -> bool:
+        """Whether records are used of which more may be wrong than could be seen."""
+        return bool(self.remade or self.renumbered)
 
 
 def list_of(report: Report) -> CheckpointList | None:
@@ -89,12 +97,15 @@ def list_of(report: Report) -> CheckpointList | None:
     return None
 
 
-def carried_in(report: Report, *, remaking: bool = True) -> tuple[Carried, ...]:
+def carried_in(
+    report: Report, *, remaking: bool = True, renumbering: bool = True
+) -> tuple[Carried, ...]:
     """The checkpoint lists of a file and of its companions.
 
     Args:
         report: of the file.
         remaking: whether blobs may be used that are right but for their first or last bytes.
+        renumbering: whether records may be used whose numbers are wrong and follow from their blob.
     """
     reading = report.identification.reading
     if reading is None:
@@ -113,22 +124,75 @@ def carried_in(report: Report, *, remaking: bool = True) -> tuple[Carried, ...]:
     for listing, source, carrier in lists:
         findings = [finding for finding in report.findings if finding.carrier == carrier]
         codes = {finding.code for finding in findings}
-        blamed = spoiling(listing, findings)
+        blamed, said = spoiling(listing, findings), by_record(listing, findings)
         foreign = next((one.message for one in findings if one.code in _OF_OTHERS), None)
-        records, remade, reasons = [], [], dict[int, str]()
+        records, remade, renumbered, reasons = [], [], [], dict[int, str]()
         for record in listing.records:
             causes = blamed.get(record.index, [])
+            numbered = None
+            if renumbering and any(one.code in _NUMBERS for one in said.get(record.index, [])):
+                numbered = _numbered(record, report)
+            if numbered is not None:
+                causes = [cause for cause in causes if cause.code not in _NUMBERS]
             mendable = remaking and _readable(record) and all(c.code in _REMADE for c in causes)
             if foreign is not None or not record.complete:
                 reasons[record.index] = foreign or "is cut"
             elif causes and not mendable:
                 reasons[record.index] = causes[0].message
             else:
-                records.append(record)
+                records.append(numbered or record)
                 remade += [record] if causes else []
+                renumbered += [record] if numbered is not None else []
         mended = bool(codes & _MENDED) or listing.cut or listing.rest is not None
-        found.append(Carried(listing, source, tuple(records), mended, tuple(remade), reasons))
+        found.append(
+            Carried(
+                listing,
+                source,
+                tuple(records),
+                mended,
+                tuple(remade),
+                tuple(renumbered),
+                reasons,
+            )
+        )
     return tuple(found)
+
+
+def _numbered(record: CheckpointRecord, report: Report) -> CheckpointRecord | None:
+    """A record with the numbers of its blob, if one of its own agrees with these; else None.
+
+    Only of text, of which every token has a position, n_tokens follows from a position.
+    """
+    ends = [part.pos_max for part in report.sections if part.pos_max is not None]
+    tokens, blob = report.tokens, record.blob
+    if tokens is None or tokens.media or not ends or max(ends) + 1 != tokens.count:
+        return None
+    if blob is None or not _readable(record) or not record.stores_n_tokens:
+        return None
+    held = [part for part in blob.sections if part.tables]
+    state = next((part for part in held if part.kind == "recurrent"), None)
+    cells = state if state is not None else held[0] if len(held) == 1 else None
+    if cells is None or cells.pos_min is None or cells.pos_max is None or cells.kind == "dsv4":
+        return None
+    first, last, pos_min = cells.pos_min, cells.pos_max, record.pos_min or 0
+    agreed = last in (record.pos_max, (record.n_tokens or 0) - 1)
+    if not agreed or not 0 <= last < tokens.count:
+        return None
+    lowest = pos_min if state is None and 0 <= pos_min <= first else first
+    return replace(record, n_tokens=last + 1, pos_min=lowest, pos_max=last)
+
+
+_NUMBERS = {
+    "checkpoint.n-tokens-high",
+    "checkpoint.n-tokens-invalid",
+    "checkpoint.n-tokens-low",
+    "checkpoint.n-tokens-mismatch",
+    "checkpoint.position-mismatch",
+    "checkpoint.positions-differ",
+    "checkpoint.positions-invalid",
+    "checkpoint.recurrent-range",
+}
+"""Findings on numbers that follow from the blob."""
 
 
 def _readable(record: CheckpointRecord) -> bool:

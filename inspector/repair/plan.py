@@ -114,8 +114,9 @@ MEANINGS = {
     "strip-trailing": "Cuts off bytes behind the end of the state.",
     "drop-checkpoints": "Leaves out checkpoints that no server can use, or that this one does not "
     "read.",
-    "mend-list": "Writes a checkpoint list anew whose number, version or end is wrong, and blobs "
-    "without their first eight bytes or with others behind their end.",
+    "mend-list": "Writes a checkpoint list anew whose number, version or end is wrong, tokens and "
+    "positions that are not those of a blob, and blobs without their first eight bytes or with "
+    "others behind their end.",
     "from-ik": "Writes a state of ik_llama.cpp as one of llama.cpp.",
     "from-session": "Writes a whole-context file of one sequence as a slot file.",
     "trim": "Ends the state earlier, at a token where its memory can be cut.",
@@ -179,7 +180,8 @@ class Plan:
         copied: of the copy, before it is written.
         after: what the target will do with the copy.
         undone: what was asked for, and is refused.
-        remade: whether it writes checkpoints with other first or last bytes than they have.
+        remade: whether it writes checkpoints with other numbers, first or last bytes than they
+            have.
         only: the only actions that were allowed; empty if all were.
         unsealed: what the seal beside the file says against it, and the copy does not put right.
     """
@@ -353,7 +355,7 @@ def _of_state(
     for name, why in report.bundle.barred:
         held = "its checkpoints are" if _is_list_name(name) else "it is"
         draft.refuse("sidecar.unreadable", f"{name} cannot be read: {why}; {held} not in the copy")
-    remade = any(one.remade for one in draft.carried)
+    remade = any(one.trusting for one in draft.carried)
     for names, action in _ACTIONS:
         _attempt(draft, names, action)
     if draft.state.missing:
@@ -415,7 +417,7 @@ def _of_list(
     content, steps = repaired_list(report, target, options, remaking=remaking)
     copied = _anew(report.bundle, [("", content)], new, None)
     outputs, refused = (Output("", content),), tuple(_left(copied))
-    remade = any(one.remade for one in carried_in(report, remaking=remaking))
+    remade = any(one.trusting for one in carried_in(report, remaking=remaking))
     return Plan(
         report,
         None,
@@ -518,7 +520,8 @@ def _is_list_name(name: str) -> bool:
 def _draft(report: Report, check: Check | None, options: Options, *, remaking: bool) -> Draft:
     state = state_of(report)
     target = check.target if check is not None else None
-    carried = carried_in(report, remaking=remaking)
+    renumbering = remaking and options.allows(MEND)
+    carried = carried_in(report, remaking=remaking, renumbering=renumbering)
     records = tuple(
         named(record_of(record, one.source), state.memory)
         for one in carried

@@ -106,8 +106,10 @@ def _past_end(slot: Slot, checkpoint: Checkpoint, pos: int) -> tuple[int, int]:
 
 
 def _to_tokens(slot: Slot, checkpoint: Checkpoint, pos: int) -> tuple[int, int]:
+    """An n_tokens below 0 limits nothing: the server takes it for a number without a sign."""
     pos, _ = _to_end(slot, checkpoint, pos)
-    return pos, min(slot.tokens_up_to(pos), checkpoint.n_tokens)
+    n_tokens = slot.tokens_up_to(pos)
+    return pos, n_tokens if checkpoint.n_tokens < 0 else min(n_tokens, checkpoint.n_tokens)
 
 
 def _at_most(checkpoint: Checkpoint, threshold: int, pos: int) -> bool:

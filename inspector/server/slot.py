@@ -278,7 +278,12 @@ class Slot:
         )
 
     def tokens_up_to(self, pos: int) -> int:
-        """The tokens whose positions are below `pos`."""
+        """The tokens whose positions are below `pos`; all of them if that is negative.
+
+        The server takes `pos` for a number without a sign.
+        """
+        if pos < 0:
+            return self.n_tokens
         n_tokens = pos
         for m in self.media:
             if self.position(m.start) < pos:

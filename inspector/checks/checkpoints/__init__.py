@@ -114,10 +114,23 @@ def spoiling(listing: CheckpointList, findings: Iterable[Finding]) -> dict[int, 
         listing: the list.
         findings: what was found in it.
     """
+    return {
+        index: spoilt
+        for index, all_of_it in by_record(listing, findings).items()
+        if (spoilt := [f for f in all_of_it if f.severity is Severity.ERROR or f.code in _UNUSABLE])
+    }
+
+
+def by_record(listing: CheckpointList, findings: Iterable[Finding]) -> dict[int, list[Finding]]:
+    """What was found in single records, by their index.
+
+    Args:
+        listing: the list.
+        findings: what was found in it.
+    """
     prefix, found = join(listing.path, "records"), dict[int, list[Finding]]()
     for finding in findings:
-        spoilt = finding.severity is Severity.ERROR or finding.code in _UNUSABLE
         index = finding.path.removeprefix(prefix)[1:].partition("]")[0]
-        if spoilt and finding.path.startswith(prefix) and index.isdigit():
+        if finding.path.startswith(prefix) and index.isdigit():
             found.setdefault(int(index), []).append(finding)
     return found

@@ -97,6 +97,34 @@ def mend(draft: Draft) -> None:
         _leave_out(draft, MEND, [one for one in draft.carried if one.mended or one.remade])
         return
     draft.steps += steps
+    if draft.family is not None:
+        draft.steps += renumbered(draft.carried)
+
+
+def renumbered(carried: Sequence[Carried]) -> list[Step]:
+    """What is wrong with the numbers of records whose blobs say what belongs there."""
+    return [
+        Step(
+            MEND,
+            f"numbers of checkpoints of {one.listing.carrier} are not those of their cells, by "
+            "which servers go on from them",
+            "; ".join(_renumbered(one)),
+            proven=_tried(one),
+        )
+        for one in carried
+        if one.renumbered
+    ]
+
+
+def _renumbered(one: Carried) -> Iterator[str]:
+    """The numbers that are written in place of others."""
+    held = {record.index: record for record in one.records}
+    for record in one.renumbered:
+        right = held[record.index]
+        for name in ("n_tokens", "pos_min", "pos_max"):
+            old, new = getattr(record, name), getattr(right, name)
+            if old != new:
+                yield f"{name} of {record.carrier}[{record.index}]: {old} becomes {new}"
 
 
 def mended(carried: Sequence[Carried]) -> list[Step]:
