@@ -139,6 +139,10 @@ def check_of(
     if target.model is None and (why := _no_model(target)):
         identity = replace(identity, evidence=why)
     report = _dated(report, identity)
+    if numbers and target.model is not None:
+        from inspector.model.checkpoints import tested
+
+        report = tested(report, whole.tokens, target.model, identity.outcome)
     rotated = rotated_rows(report, identity)
     outcome = restore(report, target, rotated=rotated, identity=identity)
     reuse, taken_for_granted = _reuse(report, target, outcome, requests, then, remedies=remedies)

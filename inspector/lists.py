@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from inspector.bundle import Beside, Bundle
 from inspector.checkpoints import CheckpointRecord, appendix_of, checkpoint_list
-from inspector.checks.checkpoints import check_list, usable
+from inspector.checks.checkpoints import agreeing, check_list, usable
 from inspector.checks.checkpoints.state import State, state_of
 from inspector.checks.companions import check_companions
 from inspector.checks.subject import Subject
@@ -21,10 +21,18 @@ from inspector.tokens import tokens_of
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, and whether its server would take it and go on from it rightly."""
+    """A checkpoint, and what is known of it.
+
+    Attributes:
+        record: the checkpoint.
+        usable: whether its server would take it and go on from it rightly.
+        tested: whether rows of it were compared, with those of the state or those that the model
+            makes of its tokens, and are the same.
+    """
 
     record: CheckpointRecord
     usable: bool
+    tested: bool = False
 
 
 def of_state(
@@ -44,8 +52,9 @@ def of_state(
     for listing, where, carrier in lists:
         problems = check_list(listing, where, state, carrier)
         found += problems
+        alike = agreeing(listing, where, state, problems)
         checkpoints += [
-            Checkpoint(record, fit)
+            Checkpoint(record, fit, record.index in alike)
             for record, fit in zip(listing.records, usable(listing, problems), strict=True)
         ]
     return tuple(checkpoints), tuple(found)

@@ -79,6 +79,15 @@ class Report:
         return self.bundle.subject.size
 
     @property
+    def aligned(self) -> bool:
+        """Whether positions count tokens: of text alone, every token with a cell."""
+        ends = [section.pos_max for section in self.sections if section.pos_max is not None]
+        text = self.tokens is not None and not self.tokens.media
+        return (
+            text and bool(ends) and self.tokens is not None and max(ends) + 1 == self.tokens.count
+        )
+
+    @property
     def changed(self) -> bool:
         """Whether somebody has written to the file since we looked at it."""
         subject = self.bundle.subject

@@ -99,6 +99,15 @@ register(
         "104 files of 10 models: equal values for equal tokens",
     ),
     Code(
+        "identity.checkpoint-differs",
+        Severity.ERROR,
+        "A checkpoint is not what the model makes of the tokens in front of it",
+        "a request that picks it is answered from another conversation, or with noise",
+        RemedyKind.LOSSY,
+        "drop the record; if all of a list differ, delete the list",
+        "52 checkpoints of 9 models, of all builds that save them: each matches its own tokens",
+    ),
+    Code(
         "identity.not-tested",
         Severity.NOTE,
         "Whether the state belongs to the model was not found out",

@@ -33,6 +33,8 @@ _LARGEST_HASHED = 2 << 30
 """Bytes of a state whose FNV-1a takes less than a minute."""
 _OF_OTHERS = {"sidecar.foreign", "sidecar.hash-mismatch", "sidecar.prompt-mismatch"}
 """Findings on lists that belong to another state, or to another program."""
+_OF_OTHER_TOKENS = {"checkpoint.other-content", "identity.checkpoint-differs"}
+"""Findings on records that show that the list beside a state is of another one."""
 _MENDED = {
     "appendix.count-exceeds-file",
     "appendix.truncated",
@@ -120,12 +122,14 @@ def carried_in(
         for other in report.beside
         if other.listing is not None
     ]
+    tested = {(one.record.carrier, one.record.index) for one in report.checkpoints if one.tested}
     found = []
     for listing, source, carrier in lists:
         findings = [finding for finding in report.findings if finding.carrier == carrier]
         codes = {finding.code for finding in findings}
         blamed, said = spoiling(listing, findings), by_record(listing, findings)
         foreign = next((one.message for one in findings if one.code in _OF_OTHERS), None)
+        alien = bool(carrier) and any(one.code in _OF_OTHER_TOKENS for one in findings)
         records, remade, renumbered, reasons = [], [], [], dict[int, str]()
         for record in listing.records:
             causes = blamed.get(record.index, [])
@@ -139,6 +143,11 @@ def carried_in(
                 reasons[record.index] = foreign or "is cut"
             elif causes and not mendable:
                 reasons[record.index] = causes[0].message
+            elif alien and (listing.carrier, record.index) not in tested:
+                reasons[record.index] = (
+                    f"{carrier} holds one of another save, and of those that could not be tested "
+                    "any may be such"
+                )
             else:
                 records.append(numbered or record)
                 remade += [record] if causes else []
@@ -155,7 +164,59 @@ def carried_in(
                 reasons,
             )
         )
-    return tuple(found)
+    return _without_rivals(found, report, tested)
+
+
+def _without_rivals(
+    found: Sequence[Carried], report: Report, tested: set[tuple[str, int]]
+) -> tuple[Carried, ...]:
+    """One list with records, and what is of no use: at most one is of the save of the state.
+
+    Args:
+        found: the lists.
+        report: of the file.
+        tested: carrier and index of the records that were shown to be of the state.
+    """
+    rivals = [one for one in found if one.records]
+    if len(rivals) < 2:
+        return tuple(found)
+    times = {other.companion.file.name: other.companion.file.mtime_ns for other in report.beside}
+
+    others = {one.carrier for one in report.findings if one.code in _OF_OTHER_TOKENS}
+
+    def standing(one: Carried) -> tuple[bool, bool, bool, int]:
+        name, own = one.listing.carrier, one.source is report.source
+        shown = any((name, record.index) in tested for record in one.records)
+        return shown, ("" if own else name) not in others, own, times.get(name, 0)
+
+    ranks = sorted((standing(one) for one in rivals), reverse=True)
+    kept = next(one for one in rivals if standing(one) == ranks[0])
+    differs = (mine != other for mine, other in zip(*ranks[:2], strict=True))
+    why = next((why for why, told in zip(_WHY, differs, strict=True) if told), _UNTOLD)
+    reason = f"one list is kept, and that of {kept.listing.carrier} {why}"
+    return tuple(
+        one
+        if one is kept or not one.records
+        else replace(
+            one,
+            records=(),
+            mended=False,
+            remade=(),
+            renumbered=(),
+            reasons={**{record.index: reason for record in one.records}, **one.reasons},
+        )
+        for one in found
+    )
+
+
+_WHY = (
+    "alone has checkpoints that are shown to be of this state",
+    "has none of another save",
+    "stands in its file",
+    "was written last",
+)
+_UNTOLD = "was written at the same time as the other: which is of this state is not known"
+"""Why one of several lists is kept."""
 
 
 def _numbered(record: CheckpointRecord, report: Report) -> CheckpointRecord | None:
@@ -163,11 +224,10 @@ def _numbered(record: CheckpointRecord, report: Report) -> CheckpointRecord | No
 
     Only of text, of which every token has a position, n_tokens follows from a position.
     """
-    ends = [part.pos_max for part in report.sections if part.pos_max is not None]
     tokens, blob = report.tokens, record.blob
-    if tokens is None or tokens.media or not ends or max(ends) + 1 != tokens.count:
+    if tokens is None or not report.aligned or blob is None:
         return None
-    if blob is None or not _readable(record) or not record.stores_n_tokens:
+    if not _readable(record) or not record.stores_n_tokens:
         return None
     held = [part for part in blob.sections if part.tables]
     state = next((part for part in held if part.kind == "recurrent"), None)

@@ -518,6 +518,9 @@ def _is_list_name(name: str) -> bool:
 
 
 def _draft(report: Report, check: Check | None, options: Options, *, remaking: bool) -> Draft:
+    if check is not None:  # with what its model says of them
+        tested = check.report
+        report = replace(report, checkpoints=tested.checkpoints, findings=tested.findings)
     state = state_of(report)
     target = check.target if check is not None else None
     renumbering = remaking and options.allows(MEND)

@@ -25,8 +25,8 @@ _PREFIX = 8
 _MROPE = 1
 _SPOILT = ("blob-geometry", "blob-rotation")
 """Ends of codes for blobs that are whole but not of this state."""
-_MISPLACED = "blob-cells"
-"""The end of the codes for blobs that load, with cells where none can be."""
+_MISLEADING = ("blob-cells", "identity.checkpoint-differs")
+"""Ends of codes for blobs that load, and from which no answer is right."""
 _NO_TIP = (1 << 31) - 1
 """A recurrent cell there counts as none: restores on b10229, b10809 and b11549."""
 _NEW_WRITER = 9473
@@ -316,8 +316,8 @@ def _blob(record: CheckpointRecord, report: Report, carrier: Carrier, target: Ta
     ]
     spoilt = any(code.endswith(_SPOILT) for code in found)
     if fits and prefixed == build.has("blob-prefix") and not spoilt:
-        misplaced = any(code.endswith(_MISPLACED) for code in found)
-        return Blob.MISPLACED if misplaced else Blob.LOADS
+        misleads = any(code.endswith(_MISLEADING) for code in found)
+        return Blob.MISLEADS if misleads else Blob.LOADS
     if carrier == SCKP or build.server == IK or not build.has("unloadable-checkpoint-aborts"):
         return Blob.FAILS
     return Blob.ABORTS

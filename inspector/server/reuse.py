@@ -53,6 +53,7 @@ _FOUND = 0.25
 
 _NONE_FITS = ", and no checkpoint fits"
 _NONE = ", and there is no checkpoint"
+_MISLED = ", from which no answer is right"
 
 
 def predict(slot: Slot, target: Target, request: Request, *, remedies: bool = True) -> Prediction:
@@ -279,8 +280,8 @@ def _admit(slot: Slot, target: Target, request: Request) -> _Admission:
         if checkpoint is not None and checkpoint.blob is Blob.ABORTS:
             why += f"; the blob of {_named(checkpoint)} does not load: abort"
             return _Admission(Outcome.ABORTS, 0, slot, why, rule, checkpoint)
-        if checkpoint is not None and checkpoint.blob is Blob.MISPLACED:
-            why += f"; {_misplaced(checkpoint)}"
+        if checkpoint is not None and checkpoint.blob is Blob.MISLEADS:
+            why += f": back to {_named(checkpoint)}{_MISLED}"
             return _Admission(Outcome.UNKNOWN, 0, slot, why, rule, checkpoint)
         if checkpoint is not None and checkpoint.blob is Blob.FAILS:
             why += f"; the blob of {_named(checkpoint)} does not load"
@@ -360,11 +361,6 @@ def _named(checkpoint: Checkpoint) -> str:
         f"{what} of {checkpoint.n_tokens:,} tokens, positions {checkpoint.pos_min} to "
         f"{checkpoint.pos_max}"
     )
-
-
-def _misplaced(checkpoint: Checkpoint) -> str:
-    """What is said of a checkpoint that a server goes back to and should not."""
-    return f"{_named(checkpoint)} has cells where none can be: what is answered from it is wrong"
 
 
 def _flaws(now: Slot, start: int) -> Iterator[str]:
@@ -535,8 +531,8 @@ def _admit_in_ik(slot: Slot, target: Target, request: Request) -> _Admission:
         why += f", but memory begins at position {slot.pos_min}, not below {n_past - 1}"
         fits = (c for c in reversed(slot.checkpoints) if c.pos_max < end)
         checkpoint = next((c for c in fits), None)
-        if checkpoint is not None and checkpoint.blob is Blob.MISPLACED:
-            why += f"; {_misplaced(checkpoint)}"
+        if checkpoint is not None and checkpoint.blob is Blob.MISLEADS:
+            why += f": back to {_named(checkpoint)}{_MISLED}"
             return _Admission(Outcome.UNKNOWN, 0, slot, why, rule, checkpoint)
         if checkpoint is None or checkpoint.blob is not Blob.LOADS:
             why += _NONE_FITS if slot.checkpoints else _NONE

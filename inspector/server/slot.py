@@ -169,8 +169,8 @@ class Blob(StrEnum):
     FAILS = "fails"
     """It warns, and evaluates everything again."""
     ABORTS = "aborts"
-    MISPLACED = "misplaced"
-    """It loads, and holds cells at negative or repeated positions: answers are wrong, and more."""
+    MISLEADS = "misleads"
+    """It loads, and answers from it are wrong: of other tokens, or with cells out of place."""
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,10 @@ COMPUTED = {
     "real": SAMPLES / "intact/ggsq4.kv--llama-b11549-short.slot",
     "realq8": SAMPLES / "intact/ggsq4.kv--llama-b11549-q8_0.slot",
     "realmla": SAMPLES / "intact/ggsq2.mla--deepseek2-b10229.slot",
+    "realiswa": SAMPLES / "intact/ggsq4.iswa--gemma3-b11549-checkpoints.slot",
     "model": FOLDER / "llama-gqa.gguf",
 }
-"""Name -> what servers computed of the models `llama-gqa` and `deepseek2`; the first of them."""
+"""Name -> what servers computed of the models of `MODELS`; and the first of these."""
 
 MODELS = {
     "llama-gqa": "-c 256 -np 1 -fa on",

@@ -238,6 +238,67 @@ def test_a_marker_goes_along_with_its_list(tmp_path: Path) -> None:
         assert ".gen" not in written(plan)
 
 
+# -- lists of other saves --------------------------------------------------------------------------
+
+
+def at_the_end(*, other: bool) -> Checkpoint:
+    """The checkpoint behind the whole text; its first row is that of the state, or another one."""
+    whole = memory(len(TOKENS.ids))
+    tip = checkpoint(whole, len(TOKENS.ids))
+    packed = pack(writer.Blob(whole.partial()))
+    (row,) = [mark for mark in packed.marks if mark.path == "recr.blocks[0].data"]
+    changed = bytes(byte ^ 0x5A for byte in packed.data[row.start : row.stop])
+    blob = packed.data[: row.start] + changed + packed.data[row.stop :]
+    return replace(tip, tgt=blob) if other else tip
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_of_a_list_with_a_record_of_another_save_none_is_kept_untested(
+    tmp_path: Path, other: bool
+) -> None:
+    """The others stand where the state holds nothing to compare them with."""
+    held = (*kept(records()[:2], "pkcl1"), at_the_end(other=other))
+    path = store(tmp_path, "pkcl1", held)
+    with plan_of(path) as plan:
+        assert len(plan.copied.checkpoints) == (0 if other else 3)
+        if other:
+            (step,) = plan.steps
+            assert "leaves out 3 of 3 checkpoints" in step.changes
+            assert "could not be tested" in step.why
+            assert step.loss
+        else:
+            assert not plan.steps
+
+
+@pytest.mark.parametrize(
+    ("at", "changes"),
+    [
+        (9, "1 of 3 checkpoints: slot.bin.ckpt[2]"),
+        (-9, "2 of 3 checkpoints: slot.bin.ckpt[1], and 1 that its list counts and does not hold"),
+    ],
+)
+def test_what_a_cut_list_counts_is_lost_too(tmp_path: Path, at: int, changes: str) -> None:
+    """Cut in the last record, or in the one before it."""
+    held = kept(records(), "pkcl1")
+    path = store(tmp_path, "pkcl1", held)
+    beside = tmp_path / "slot.bin.ckpt"
+    end = len(listed("pkcl1", held[:2], b""))
+    beside.write_bytes(beside.read_bytes()[: end + at])
+    with plan_of(path) as plan:
+        assert plan.steps[0].changes == f"leaves out {changes}"
+
+
+def test_a_count_that_cannot_be_true_is_not_believed(tmp_path: Path) -> None:
+    first, *others = kept(records(), "pkcl1")
+    path = store(tmp_path, "pkcl1", (replace(first, dft=bytes(1 << 17)), *others))
+    beside = tmp_path / "slot.bin.ckpt"
+    data = bytearray(beside.read_bytes()[:-9])
+    data[8:12] = (1025).to_bytes(4, "little")
+    beside.write_bytes(data)
+    with plan_of(path) as plan:
+        assert plan.steps[0].changes == "leaves out 1 of 3 checkpoints: slot.bin.ckpt[2]"
+
+
 # -- lists alone -----------------------------------------------------------------------------------
 
 

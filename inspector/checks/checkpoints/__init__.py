@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from inspector.checkpoints import CheckpointList
-from inspector.checks.checkpoints.blobs import check_blob, check_contents
+from inspector.checks.checkpoints.blobs import check_blob, check_contents, has_rows_of_state
 from inspector.checks.checkpoints.codes import BLOB_PROBLEMS
 from inspector.checks.checkpoints.listing import check_extent, check_head, check_order, foreign
 from inspector.checks.checkpoints.numbers import check_numbers, held_in
@@ -94,6 +94,23 @@ def usable(listing: CheckpointList, findings: tuple[Finding, ...]) -> tuple[bool
     if any(finding.code in rejecting for finding in findings):
         return (False,) * len(listing.records)
     return sound_alone(listing, findings)
+
+
+def agreeing(
+    listing: CheckpointList, source: Source, state: State, findings: Iterable[Finding]
+) -> set[int]:
+    """The records that hold the rows of the state at positions that both have, by their index.
+
+    Args:
+        listing: the list.
+        source: the file that holds it, open.
+        state: the state it lies beside.
+        findings: what was found in the list; nothing is read if no record of it has other rows.
+    """
+    if all(finding.code != "checkpoint.other-content" for finding in findings):
+        return set()
+    subject = ListSubject(listing, source, state, "")
+    return {record.index for record in listing.whole if has_rows_of_state(subject, record)}
 
 
 def sound_alone(listing: CheckpointList, findings: Iterable[Finding]) -> tuple[bool, ...]:

@@ -174,6 +174,27 @@ def _covers_window(subject: ListSubject, record: CheckpointRecord, blob: Blob) -
 
 def _rows(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Iterator[Finding]:
     """Rows at positions that are in the state too: the first layer's depend on little else."""
+    for kind, pos, here, there, alike in _compared(subject, blob):
+        if not alike:
+            yield subject.of_record(
+                "checkpoint.other-content",
+                record,
+                "data_tgt",
+                f"holds another {kind} row for position {pos} than the state",
+                f"the row at 0x{there:x} of the state",
+                f"the row at 0x{here:x}",
+            )
+            return
+
+
+def has_rows_of_state(subject: ListSubject, record: CheckpointRecord) -> bool:
+    """Whether a record and the state have rows of the same positions, and the same ones."""
+    compared = list(_compared(subject, record.blob)) if record.blob is not None else []
+    return bool(compared) and all(alike for *_, alike in compared)
+
+
+def _compared(subject: ListSubject, blob: Blob) -> Iterator[tuple[str, int, int, int, bool]]:
+    """Kind, position, offset in the list and in the state of a few rows, and if they are alike."""
     state = subject.state
     if state is None or _kinds(blob.sections) != _kinds(state.partial):
         return
@@ -184,16 +205,8 @@ def _rows(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Iterato
         for pos, at in sample:
             here = subject.source.read_at(at, _row_bytes(mine))
             there = state.source.read_at(theirs[pos], _row_bytes(own))
-            if any(here) and any(there) and _alike(here, there) < 0.5:
-                yield subject.of_record(
-                    "checkpoint.other-content",
-                    record,
-                    "data_tgt",
-                    f"holds another {own.kind} row for position {pos} than the state",
-                    f"the row at 0x{theirs[pos]:x} of the state",
-                    f"the row at 0x{at:x}",
-                )
-                return
+            if any(here) and any(there):
+                yield own.kind, pos, at, theirs[pos], _alike(here, there) >= 0.5
 
 
 def _shape(section: Section) -> tuple[object, ...]:

@@ -65,13 +65,16 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
         shown = unusable[:_MOST]
         which = ", ".join(f"{r.carrier}[{r.index}]" for r, _ in shown)
         more = f" and {len(unusable) - _MOST} more" if len(unusable) > _MOST else ""
+        lacking = sum(_lacking(one) for one in carried)
+        if lacking:
+            more += f", and {lacking:,} that its list counts and does not hold"
         why = dict.fromkeys(one.reasons[r.index] for r, one in shown)
+        left, held = len(unusable) + lacking, len(records) + lacking
         steps.append(
             Step(
                 DROP,
                 "; ".join(why),
-                f"leaves out {len(unusable):,} of {counted(len(records), 'checkpoint')}: "
-                f"{which}{more}",
+                f"leaves out {left:,} of {counted(held, 'checkpoint')}: {which}{more}",
                 "the checkpoints that are left out",
                 proven="b11549",
             )
@@ -88,6 +91,15 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
 
 
 _MOST = 4
+_MOST_COUNTED = 1024
+"""Checkpoints of a list that is cut, as its own number has them, up to which that is believed."""
+
+
+def _lacking(one: Carried) -> int:
+    """Checkpoints that a list counts and that are behind its cut; 0 if it ends between two."""
+    records, count = one.listing.records, one.listing.count or 0
+    cut = bool(records) and not records[-1].complete
+    return count - len(records) if cut and len(records) < count <= _MOST_COUNTED else 0
 
 
 def mend(draft: Draft) -> None:
