@@ -81,11 +81,11 @@ class Report:
     @property
     def aligned(self) -> bool:
         """Whether positions count tokens: of text alone, every token with a cell."""
+        tokens = self.tokens
+        if tokens is None or tokens.media:
+            return False
         ends = [section.pos_max for section in self.sections if section.pos_max is not None]
-        text = self.tokens is not None and not self.tokens.media
-        return (
-            text and bool(ends) and self.tokens is not None and max(ends) + 1 == self.tokens.count
-        )
+        return bool(ends) and max(ends) + 1 == tokens.count
 
     @property
     def changed(self) -> bool:
