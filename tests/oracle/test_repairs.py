@@ -49,6 +49,13 @@ def last_record(member: str, by: int) -> Callable[[Whole], bytes]:
     )
 
 
+def all_numbers_lower(whole: Whole) -> bytes:
+    """The last checkpoint with numbers none of which is that of its blob."""
+    record = f"appendix.records[{whole.last_record}]"
+    paths = [f"{record}.{name}" for name in ("n_tokens", "pos_min", "pos_max")]
+    return whole.with_numbers({path: whole.number(path) - 2 for path in paths})
+
+
 def word(path: str, by: int) -> Callable[[Whole], bytes]:
     """A word with another number."""
     return lambda whole: whole.changed(path, lambda n: n + by)
@@ -343,10 +350,14 @@ CHECKPOINTS = [
         Case(
             Save(model, 11549, 300, BATCHES),
             11549,
-            "drop-checkpoints",
-            {"identical": (DIES, 232)},
+            steps,
+            {"identical": (DIES, reused)},
             BATCHES,
-            damage=last_record("n_tokens", -1),
+            damage=damage,
+        )
+        for steps, damage, reused in (
+            ("mend-list", last_record("n_tokens", -1), 296),
+            ("drop-checkpoints", all_numbers_lower, 232),
         )
         for model in ("lfm2", "mamba", "qwen35", "jamba")
     ),
