@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
@@ -278,6 +279,14 @@ class Browser(App[None]):
         """Begin with the whole file."""
         self.set_focus(self._tree)
         self.set_interval(_OFTEN, self._fresh)
+        if isinstance(self._driver, _Keys):
+            self.set_interval(_OFTEN, self._heard)
+
+    def _heard(self) -> None:
+        """End with the terminal: nobody will press a key, and waiting for one takes a processor."""
+        if not os.isatty(0):
+            self.deaf = True
+            self.exit()
 
     def _fresh(self) -> bool:
         """Whether the file is as it was read; if not, nothing of it is shown any more."""

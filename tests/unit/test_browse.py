@@ -464,3 +464,25 @@ def test_keys_that_cannot_be_read_are_no_success() -> None:
         b"slotscope: browse has ended: the keys of this terminal cannot be read\r\n"
     )
     assert b"Traceback" not in seen
+
+
+def test_it_ends_with_its_terminal() -> None:
+    """Also where no signal tells it so, as for a process of another session."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", "from inspector.cli import main; main()", "browse", str(CUT)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+    ) as process:
+        os.close(slave)
+        os.read(master, 1)  # it has begun
+        while select.select([master], [], [], 1)[0]:
+            os.read(master, 4096)
+        os.close(master)
+        try:
+            assert process.wait(timeout=30) != 0
+        finally:
+            process.kill()
