@@ -250,9 +250,17 @@ class Plan:
 
     @property
     def estranged(self) -> bool:
-        """Whether the file agrees with its model, and the copy would not."""
-        belongs = [one and one.identity.outcome.in_short for one in (self.before, self.after)]
-        return belongs == [Belongs.MATCHES, Belongs.DIFFERS]
+        """Whether the file agrees with its model, and the copy would not.
+
+        Cells in front of a window that a step fills with zeros, as ik_llama.cpp wants them, are no
+        rows of another model.
+        """
+        if self.before is None or self.after is None:
+            return False
+        was, is_now = self.before.identity, self.after.identity
+        zeros = is_now.outcome is Belongs.MIXED and not any(side.foreign for side in is_now.sides)
+        parted = is_now.outcome.in_short == Belongs.DIFFERS and not zeros
+        return was.outcome.in_short == Belongs.MATCHES and parted
 
     def is_seen_in(self, sources: Sequence[Source]) -> bool:
         """Whether files, one for each output, show what the plan shows.
