@@ -49,6 +49,7 @@ def repaired(path: Path, build: str, model: Path, words: str) -> Made:
         planned(path, target, options, "new.bin") as plan,
     ):
         assert plan.after is not None
+        assert not plan.estranged
         return Made(
             tuple(step.action for step in plan.steps),
             b"".join(chunks(plan.outputs[0].content.content)),
