@@ -163,3 +163,16 @@ def test_upstream_there_and_back(name: str, tmp_path: Path) -> None:
         appendix = reading.decoding.root.get("appendix")
         data = path.read_bytes()[: appendix.span.start if appendix is not None else None]
     assert (packed(back.data) if "b11549" in name else back.data) == data
+
+
+@pytest.mark.skipif(not UPSTREAM.is_dir(), reason="the real files are not at hand")
+def test_zeros_in_front_of_a_window_are_no_rows_of_another_model() -> None:
+    model = UPSTREAM / "models/gemma3-iswa.gguf"
+    made = repaired(
+        UPSTREAM / "gemma3-iswa.b11549.long.bin",
+        f"ik@{DAYS[4]}",
+        model,
+        "llama-server -c 512 -np 1 -fa on",
+    )
+    assert made.restore is Outcome.ACCEPTS
+    assert made.identity is Belongs.MIXED
