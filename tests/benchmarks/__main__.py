@@ -150,17 +150,21 @@ def report_copies(state: Path) -> None:
     """
     new, other = state.with_name("new.slot"), state.with_name("other.slot")
     tasks = {
-        "trim": ("b10229", Options(at=3072)),
-        "restamp": ("b10809", Options()),
-        "relayout": ("b11549", Options()),
-        "a plain copy": (None, Options()),
+        "trim": ("b10229", "", Options(at=3072)),
+        "stream": ("b10229", "-np 4 --no-kv-unified -c 16384", Options()),
+        "restamp": ("b10809", "", Options()),
+        "relayout": ("b11549", "", Options()),
+        "a plain copy": ("", "", Options()),
     }
-    for name, (build, options) in tasks.items():
+    for name, (build, words, options) in tasks.items():
+        server = f"llama-server {words}" if words else None
 
-        def repaired(build: str | None = build, options: Options = options) -> None:
+        def repaired(
+            server: str | None = server, build: str = build, options: Options = options
+        ) -> None:
             new.unlink(missing_ok=True)
             with ExitStack() as stack:
-                target = stack.enter_context(target_of(None, build, None)) if build else None
+                target = stack.enter_context(target_of(server, build, None)) if build else None
                 plan = stack.enter_context(planned(state, target, options, new.name))
                 carry_out(plan, new, force=True)
 
