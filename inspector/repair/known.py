@@ -44,7 +44,8 @@ def known_word(report: Report, identity: Identity | None) -> Known | None:
         report: of the file.
         identity: how its rows compare with the model of the server; None without a server.
     """
-    return next(_known(report, identity), None)
+    wrong = (one for one in _known(report, identity) if one.mend.value != one.mend.stored)
+    return next(wrong, None)
 
 
 def _known(report: Report, identity: Identity | None) -> Iterator[Known]:

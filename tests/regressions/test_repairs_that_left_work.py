@@ -207,3 +207,21 @@ def test_a_word_that_the_model_tells(
             content = plan.outputs[0].content
             assert [step.action for step in plan.steps] == ["correct-word", *steps]
             assert content.read_at(0, content.size) == sound
+
+
+def test_a_state_at_the_end_of_the_tokens_stays_there(tmp_path: Path) -> None:
+    """The attention cache ends elsewhere: the word that the model tells is the one in the file."""
+    name = "intact/ggsq2.hybrid--lfm2-b10229.slot"
+    with examined(SAMPLES / name) as report:
+        assert report.identification.root is not None
+        rows = dict(walk(report.identification.root))[CELLS].value
+        assert isinstance(rows, Rows)
+        at = rows.field_span(len(rows) - 1, "pos").start
+    path = changed(name, tmp_path / "a.slot", (at, struct.pack("<i", 30)))
+    words = f"llama-server -m {MODELS / 'lfm2'}.gguf -c 512 -np 1 -fa on"
+    with (
+        target_of(words, "b10229") as target,
+        planned(path, target, Options(), "new.slot") as plan,
+    ):
+        assert "correct-word" not in [step.action for step in plan.steps]
+        assert "recurrent.pos-mismatch" in plan.staying
