@@ -499,15 +499,15 @@ def _checked(report: Report, target: Target | None) -> Check | None:
 
 
 def _mended(
-    report: Report, target: Target | None, check: Check | None
+    report: Report, target: Target | None, check: Check | None, done: frozenset[Span] = frozenset()
 ) -> tuple[Report, Check | None, list[Step]]:
-    """The file with the words corrected, one after another, that are wrong.
+    """The file with the words corrected, one after another, that are wrong; each of them once.
 
     Returns:
         The report on it, what the target does with it, and the steps.
     """
     known = known_word(report, check.identity if check is not None else None)
-    if known is None:
+    if known is None or known.mend.span in done:
         return report, check, []
     mend, model = known.mend, target.memory if target is not None else None
     step = Step(
@@ -517,7 +517,7 @@ def _mended(
         proven=known.proven,
     )
     further = report_of(Patched(report.source, mend), report.bundle, report.beside, model)
-    whole, judged, steps = _mended(further, target, _checked(further, target))
+    whole, judged, steps = _mended(further, target, _checked(further, target), done | {mend.span})
     return whole, judged, [step, *steps]
 
 
