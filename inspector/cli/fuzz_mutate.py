@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inspector.cli.exits import SOUND, USAGE
-from inspector.cli.fuzz_output import manifest, put, ready
+from inspector.cli.fuzz_output import link, manifest, put, ready
 from inspector.cli.output import complain, document
 
 if TYPE_CHECKING:
@@ -65,27 +66,28 @@ def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None
     try:
         subject, originals = _subject(files[0])
         found = mutant(subject, mutation)
-        made = _files(output, found)
-        see_apart(list(made), originals)
+        if not output.name.endswith(found.ending):
+            raise NotWritten(f"{output}: the name of this mutant must end in {found.ending}")
+        made, links = found.files(output), found.linked(output)
+        for path in links:
+            if os.path.lexists(path) and not force:
+                raise NotWritten(f"{path} is there already: --force replaces it")
+        see_apart([*made, *links], originals)
         new = [
             File(path, Composed((Write(data, "mutate"),), path.name), 0o644)
             for path, data in made.items()
         ]
         write(new, (), lambda places: None, force=force)
+        link(links, originals, force=force)
     except (NoSuchPlace, NotWritten) as error:
         complain(str(error) if isinstance(error, NotWritten) else f"{files[0]}: {error}")
         raise typer.Exit(USAGE) from error
     document(f"{output}: {found.mutator.meaning}; a correct loader: {found.mutator.must}")
 
 
-def _files(path: Path, found: Mutant) -> dict[Path, bytes]:
-    """What to write of a mutant that has this name."""
-    beside = {path.with_name(path.name + suffix): of for suffix, of in found.companions.items()}
-    return {path: found.data, **beside}
-
-
 def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: bool) -> None:
     from inspector.fuzzing.manifest import BUILDS, MUTATE_SCHEMA, entry_of_mutant
+    from inspector.repair.apply import NotWritten
     from inspector.server.target import target_of
 
     subjects = [(file, *_subject(file)) for file in files]
@@ -96,8 +98,13 @@ def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: b
         targets = [stack.enter_context(target_of(build=build)) for build in BUILDS]
         for file, subject, _ in subjects:
             for found in _mutants(subject, seed, count):
-                name = f"{len(entries):05}-{found.mutator.name}{file.suffix}"
-                for path, data in _files(out / name, found).items():
+                name = f"{len(entries):05}-{found.mutator.name}{file.suffix}{found.ending}"
+                try:
+                    link(found.linked(out / name), originals, force=force)
+                except NotWritten as error:
+                    complain(f"{error}: left out")
+                    continue
+                for path, data in found.files(out / name).items():
                     put(path, data, originals)
                 entries.append(entry_of_mutant(found, file.name, name, out / name, targets))
     manifest(out, {"schema": MUTATE_SCHEMA, "seed": seed, "files": entries}, originals)
@@ -127,7 +134,8 @@ def _mutants(subject: Subject, seed: int, count: int | None) -> Iterator[Mutant]
                 found = mutant(subject, mutation)
             except NoSuchPlace:
                 continue
-            if found.data == subject.data and found.companions == subject.companions:
+            named = found.ending or found.links
+            if not named and (found.data, found.companions) == (subject.data, subject.companions):
                 continue
             yield found
             made += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,29 @@ def put(path: Path, data: bytes, originals: Sequence[Path] = ()) -> None:
     except OSError as error:
         complain(f"{path}: {error.strerror}")
         raise typer.Exit(USAGE) from error
+
+
+def link(links: Mapping[Path, str], originals: Sequence[Path], *, force: bool) -> None:
+    """Make symbolic links, none of them in place of an original.
+
+    Args:
+        links: their names, and what they say.
+        originals: what is never replaced.
+        force: whether other files may be.
+
+    Raises:
+        NotWritten: if one cannot be made.
+    """
+    from inspector.repair.apply import NotWritten, see_apart
+
+    see_apart(list(links), originals)
+    for path, target in links.items():
+        try:
+            if force:
+                path.unlink(missing_ok=True)
+            path.symlink_to(target)
+        except OSError as error:
+            raise NotWritten(f"{path}: {error.strerror}") from error
 
 
 def manifest(out: Path, content: dict[str, Any], originals: Sequence[Path] = ()) -> None:

@@ -16,7 +16,7 @@ import random
 from contextlib import suppress
 from functools import lru_cache
 
-from inspector.fuzzing.mutators import Mutator, mutant, mutations
+from inspector.fuzzing.mutators import OF_THE_STATE, Mutator, mutant, mutations
 from inspector.fuzzing.subject import NoSuchPlace, Subject
 
 _dice = random.Random()
@@ -50,7 +50,8 @@ def changed(data: bytes, dice: random.Random, most: int) -> tuple[bytes, str]:
 @lru_cache(_KEPT)
 def _places(data: bytes) -> tuple[Subject, tuple[tuple[Mutator, str], ...]]:
     subject = Subject(data)
-    return subject, tuple(mutations(subject))
+    found = ((mutator, path) for mutator, path in mutations(subject))
+    return subject, tuple(one for one in found if not one[0].name.startswith(OF_THE_STATE))
 
 
 def init(seed: int) -> None:

@@ -73,6 +73,7 @@ def entry_of_mutant(
                 {"file": name + suffix, "sha256": hashlib.sha256(data).hexdigest()}
                 for suffix, data in mutant.companions.items()
             ],
+            "links": [link.name for link in mutant.linked(path)],
             "expected": {"loader": str(mutant.mutator.must)},
             "verdict": str(identification.verdict),
             "findings": sorted({finding.code for finding in report.findings}),

@@ -89,7 +89,7 @@ def test_finds_the_abort_and_lives_on(tmp_path: Path) -> None:
 def test_finds_what_harms_a_server(tmp_path: Path) -> None:
     """By `fuzz mutate` and `fuzz run` alone: a mutant of every kind, and one server."""
     folder = tmp_path / "mutants"
-    invoked("mutate", WHOLE, "--out", folder, "--count", "80")
+    invoked("mutate", WHOLE, "--out", folder, "--count", "90")
     mutants = json.loads((folder / "manifest.json").read_text())["files"]
     kinds = {one["file"]: one["mutator"] for one in mutants}
     code, said = invoked("run", folder, "--server", server(512), "--timeout", "120", "--json")
@@ -102,6 +102,9 @@ def test_finds_what_harms_a_server(tmp_path: Path) -> None:
             of.update(kinds[file] for file in one["files"])
     assert harms.keys() == KINDS.keys()
     assert all(KINDS[harm] <= done for harm, done in harms.items())
+    named = {file for file, kind in kinds.items() if kind in ("name-link", "name-of-a-model")}
+    assert len(named) == 2
+    assert not named & {file for one in found for file in one["files"]}
 
 
 @pytest.mark.parametrize("build", [b for b in BUILDS if b.number != 11063], ids=str)

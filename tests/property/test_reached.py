@@ -1,4 +1,4 @@
-"""Every registered code is produced by a named mutation, or there is a reason why none can be."""
+"""Every registered code is produced by a named mutation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from formats.layouts import by_id
+from inspector.bundle import RECORD
 from inspector.check import checked
 from inspector.checks import all_codes
 from inspector.fuzzing.case import Case
 from inspector.fuzzing.generator import BESIDE, case_for, generated, with_sidecar
 from inspector.fuzzing.mutators import mutant
+from inspector.fuzzing.mutators.kinds import Changed
 from inspector.fuzzing.subject import Subject
 from inspector.model.expectation import StateExpectation, expected_state
 from inspector.report import examined
@@ -83,6 +85,7 @@ MODELS = {
     "q8_KV": "-c 256 -np 1 -fa on -ctk q8_KV",
     "unrotated": "-c 256 -np 1 -fa on -ctk q8_0 -ctv q8_0",
     "deepseek2": "-c 256 -np 1 -fa on",
+    "projector": "-c 256 -np 1 -fa on --mmproj projector.gguf",
     "gemma": "-c 256 -np 1 -fa on",
 }
 TOKENS_OF_IK = json.dumps(
@@ -95,19 +98,11 @@ TOKENS_OF_IK = json.dumps(
     }
 ).encode()
 FILES = {
-    **dict.fromkeys(("q8", "q8_KV", "unrotated"), "llama-gqa"),
+    **dict.fromkeys(("q8", "q8_KV", "unrotated", "projector"), "llama-gqa"),
     "gemma": "gemma3-iswa",
     "deepseek2": "deepseek2-mla",
 }
 VARIABLES = {"unrotated": "LLAMA_ATTN_ROT_DISABLE=1 "}
-
-UNREACHED: Mapping[str, str] = {
-    "file.named-like-a-model": "about the name of the file, which a mutation does not choose",
-    "file.symlink": "about a link to the file, and a mutation makes bytes",
-    "sidecar.orphan": "about a companion alone, and a mutant always has its state",
-    "sidecar.unreadable": "about a companion that the system does not give us, whatever is in it",
-    "target.projector-refused": "about the options of a server alone, whatever the file is",
-}
 
 
 def command_of(server: str) -> tuple[str | None, str]:
@@ -144,10 +139,14 @@ def subject(name: str) -> Subject:
     return Subject(generated(Case(layout, SEED, options)).data)
 
 
-def put(path: Path, data: bytes, companions: Mapping[str, bytes]) -> None:
-    path.write_bytes(data)
-    for suffix, beside in companions.items():
-        path.with_name(path.name + suffix).write_bytes(beside)
+def put(path: Path, found: Changed) -> Path:
+    """Where it is then: the names of some mutants end otherwise."""
+    path = path.with_name(path.name + found.ending)
+    for file, data in found.files(path).items():
+        file.write_bytes(data)
+    for link, target in found.linked(path).items():
+        link.symlink_to(target)
+    return path
 
 
 def codes(path: Path, server: str, *, deep: bool) -> set[str]:
@@ -171,29 +170,25 @@ def of_a_model(state: Path, model: Path, build: str) -> set[str]:
 @pytest.mark.parametrize("code", sorted(all_codes()))
 def test_reached(tmp_path: Path, code: str) -> None:
     """By the mutation: before it, the same file does not have the code."""
-    if code in UNREACHED:
-        assert code not in REACHED
-        return
     name, mutation, server = REACHED[code]
-    intact, path = subject(name), tmp_path / "a.slot"
+    intact = subject(name)
     role, _, build = server.rpartition(" ")
     deep = server == "sealed" or "values" in mutation
 
-    def of(data: bytes, companions: Mapping[str, bytes]) -> set[str]:
-        put(path, data, companions)
+    def of(path: Path) -> set[str]:
         if role == "as-model":
             return of_a_model(COMPUTED["real"], path, build)
         return codes(path, server.removeprefix("sealed"), deep=deep)
 
+    path = put(tmp_path / "a.slot", Changed(intact.data, intact.companions))
     if server == "sealed":
-        put(path, intact.data, intact.companions)
         sealed(path, None, None)
-    assert code not in of(intact.data, intact.companions)
-    found = mutant(intact, mutation)
-    for suffix in intact.companions.keys() - found.companions.keys():
-        path.with_name(path.name + suffix).unlink()
-    assert code in of(found.data, found.companions)
+    assert code not in of(path)
+    for file in path.parent.glob(f"{path.name}*"):
+        if not file.name.endswith(RECORD):
+            file.unlink()
+    assert code in of(put(path, mutant(intact, mutation)))
 
 
-def test_reasons_are_of_registered_codes() -> None:
-    assert set(UNREACHED) | set(REACHED) == set(all_codes())
+def test_no_other_codes() -> None:
+    assert set(REACHED) == set(all_codes())

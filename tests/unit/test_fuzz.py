@@ -20,6 +20,14 @@ from inspector.report import examined
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples/intact/ggsq4.hybrid--two-checkpoints.slot"
 LISTED = SAMPLE.with_name("ggsq2.hybrid--with-stck2.slot")
+PACKED = SAMPLE.with_name("ggsq2.hybrid--with-pkcl1.slot")
+NAMED = {
+    "name-of-a-model": "file.named-like-a-model",
+    "name-link": "file.symlink",
+    "companion-alone": "sidecar.orphan",
+    "companion-link": "sidecar.unreadable",
+}
+"""Mutations that leave every byte as it is -> what is found then."""
 
 
 def fuzz(*words: object) -> Result:
@@ -101,6 +109,47 @@ def test_mutate(tmp_path: Path) -> None:
         again = fuzz("mutate", original, "--only", one["id"], "-o", new, "--force")
         assert again.exit_code == 0, again.output
         assert hashlib.sha256(new.read_bytes()).hexdigest() == one["sha256"]
+
+
+def test_mutants_told_by_their_names(tmp_path: Path) -> None:
+    fuzz("mutate", PACKED, "--out", tmp_path, "--count", 90)
+    entries = {one["mutator"]: one for one in manifest(tmp_path)}
+    found = {kind: entries[kind]["findings"] for kind in NAMED}
+    assert all(code in found[kind] for kind, code in NAMED.items()), found
+    model, link, alone, barred = (tmp_path / entries[kind]["file"] for kind in NAMED)
+    assert (model.suffix, alone.suffix) == (".gguf", ".ckpt")
+    assert alone.read_bytes() == Path(f"{PACKED}.ckpt").read_bytes()
+    assert link.is_symlink()
+    assert link.read_bytes() == PACKED.read_bytes()
+    assert not Path(f"{barred}.ckpt").exists()
+    assert entries["name-link"]["links"] == [link.name]
+    assert entries["companion-link"]["links"] == [f"{barred.name}.ckpt"]
+
+
+def test_one_mutant_told_by_its_name(tmp_path: Path) -> None:
+    only = ("mutate", PACKED, "--only", "name-of-a-model@:0", "-o")
+    assert "must end in .gguf" in fuzz(*only, tmp_path / "new.slot").output
+    assert fuzz(*only, tmp_path / "new.gguf").exit_code == 0
+    link = ("mutate", PACKED, "--only", "name-link@:0", "-o", tmp_path / "new.slot")
+    assert fuzz(*link).exit_code == 0
+    assert (tmp_path / "new.slot").readlink() == Path(".new.slot")
+    assert (tmp_path / "new.slot").read_bytes() == PACKED.read_bytes()
+    assert fuzz(*link).exit_code == 2
+    assert fuzz(*link, "--force").exit_code == 0
+    over = ("mutate", PACKED, "--only", "companion-link@.ckpt:0", "-o", tmp_path / "over.slot")
+    (mine := tmp_path / "over.slot.ckpt").write_bytes(b"mine")
+    assert fuzz(*over).exit_code == 2
+    assert mine.read_bytes() == b"mine"
+    assert not (tmp_path / "over.slot").exists()
+
+
+def test_no_links_over_originals(tmp_path: Path) -> None:
+    state = tmp_path / "a.slot"
+    shutil.copyfile(PACKED, state)
+    shutil.copyfile(f"{PACKED}.ckpt", f"{state}.ckpt")
+    refused = fuzz("mutate", state, "--only", "name-link@:0", "-o", state, "--force")
+    assert refused.exit_code == 2
+    assert state.read_bytes() == PACKED.read_bytes()
 
 
 def test_what_known_builds_do(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ from importlib import import_module
 from inspector.fuzzing.mutators.kinds import MUTATORS, Changed, Must, Mutant, Mutator
 from inspector.fuzzing.subject import NoSuchPlace, Subject
 
-__all__ = ("MUTATORS", "Must", "Mutant", "Mutator", "mutant", "mutate", "mutations")
+__all__ = ("MUTATORS", "OF_THE_STATE", "Must", "Mutant", "Mutator", "mutant", "mutate", "mutations")
 
-_IN_ORDER = ("fields", "cells", "structure", "memory", "tensors", "blobs", "companions")
+_IN_ORDER = ("fields", "cells", "structure", "memory", "tensors", "blobs", "companions", "names")
 """They enter their mutators in this order; what a seed makes of a file depends on it."""
 
 for _module in _IN_ORDER:
     import_module(f"{__name__}.{_module}")
 
 _ID = re.compile(r"(?P<name>[a-z0-9-]+)@(?P<path>[^:]*):(?P<seed>\d+)")
-_INSIDE = ("companion-", "json-")
-"""Mutators that do not apply inside companions."""
+OF_THE_STATE = ("companion-", "json-", "name-")
+"""How mutators begin that change names and companions: none of a file alone, or inside one."""
 
 
 def mutations(subject: Subject) -> Iterator[tuple[Mutator, str]]:
@@ -34,7 +34,7 @@ def mutations(subject: Subject) -> Iterator[tuple[Mutator, str]]:
     for suffix, data in subject.companions.items():
         inner = Subject(data)
         for mutator in MUTATORS.values():
-            if not mutator.name.startswith(_INSIDE):
+            if not mutator.name.startswith(OF_THE_STATE):
                 yield from ((mutator, f"{suffix}/{path}") for path in mutator.places(inner))
 
 
@@ -63,13 +63,13 @@ def mutant(subject: Subject, mutation: str) -> Mutant:
     dice = random.Random(mutation)
     suffix, slash, path = found["path"].partition("/")
     if not slash:
-        changed = _applied(mutator, subject, found["path"], dice)
-        return Mutant(mutation, mutator, changed.data, changed.companions)
-    if suffix not in subject.companions:
-        raise NoSuchPlace(f"no companion {suffix!r}")
-    inner = _applied(mutator, Subject(subject.companions[suffix]), path, dice)
-    companions = {**subject.companions, suffix: inner.data}
-    return Mutant(mutation, mutator, subject.data, companions)
+        made = _applied(mutator, subject, found["path"], dice)
+    elif suffix not in subject.companions or mutator.name.startswith(OF_THE_STATE):
+        raise NoSuchPlace(f"no companion {suffix!r} that {mutator.name} applies to")
+    else:
+        inner = _applied(mutator, Subject(subject.companions[suffix]), path, dice)
+        made = Changed(subject.data, {**subject.companions, suffix: inner.data})
+    return Mutant(made.data, made.companions, made.ending, made.links, id=mutation, mutator=mutator)
 
 
 def _applied(mutator: Mutator, subject: Subject, path: str, dice: random.Random) -> Changed:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from inspector.fuzzing.subject import Edit, Subject, edited
 
@@ -21,10 +22,33 @@ class Must(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a mutation makes of a file and its companions."""
+    """What a mutation makes of a file and its companions.
+
+    Attributes:
+        data: the bytes.
+        companions: what lies beside it, by what the names add.
+        ending: what the name of the file must end in.
+        links: what those names add that are symbolic links, nothing for that of the file. A link
+            leads to the same name with a dot before it, where its bytes are if there are any.
+    """
 
     data: bytes
     companions: Mapping[str, bytes]
+    ending: str = ""
+    links: frozenset[str] = frozenset()
+
+    def files(self, path: Path) -> dict[Path, bytes]:
+        """What to write where, if the file is to be found at `path`."""
+        held = {"": self.data, **self.companions}
+        return {
+            path.with_name(f"{'.' if suffix in self.links else ''}{path.name}{suffix}"): data
+            for suffix, data in held.items()
+        }
+
+    def linked(self, path: Path) -> dict[Path, str]:
+        """The links to make then, and what they say."""
+        names = (f"{path.name}{suffix}" for suffix in sorted(self.links))
+        return {path.with_name(name): f".{name}" for name in names}
 
 
 Places = Callable[[Subject], Iterator[str]]
@@ -50,21 +74,17 @@ class Mutator:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant(Changed):
     """A mutated file.
 
     Attributes:
         id: `name@path:seed`.
         mutator: its kind.
-        data: the bytes.
-        companions: what lies beside it, by what the names add.
     """
 
     id: str
     mutator: Mutator
-    data: bytes
-    companions: Mapping[str, bytes] = field(default_factory=dict)
 
 
 MUTATORS: dict[str, Mutator] = {}
