@@ -14,10 +14,12 @@ from inspector.findings import Severity
 from inspector.fuzzing.case import Case
 from inspector.fuzzing.generator import BESIDE, TWINS, asked, cases, generated, with_sidecar
 from inspector.fuzzing.mutators import Mutant, mutate
+from inspector.fuzzing.mutators.kinds import Changed
 from inspector.fuzzing.strategies import State, damaged, gguf_headers, sidecars, states
 from inspector.fuzzing.subject import Subject
 from inspector.identify import Verdict
 from inspector.report import examined
+from tests.support.mutants import put
 
 LAYOUTS = all_layouts()
 
@@ -41,14 +43,6 @@ def recognised(layout: Layout, data: bytes) -> Subject:
     return subject
 
 
-def put(path: Path, data: bytes, companions: dict[str, bytes]) -> None:
-    for old in path.parent.iterdir():
-        old.unlink()
-    path.write_bytes(data)
-    for suffix, beside in companions.items():
-        path.with_name(path.name + suffix).write_bytes(beside)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.id)
 def test_the_smallest_of_a_layout(path: Path, layout: Layout) -> None:
     """It is recognised, every field lies where it was written, and nothing is wrong with it."""
@@ -59,7 +53,7 @@ def test_the_smallest_of_a_layout(path: Path, layout: Layout) -> None:
             node = subject.nodes.get(written.path)
             assert node is not None, written
             assert (node.span.start, node.span.stop) == (written.start, written.stop)
-    put(path, first.data, {})
+    put(path, Changed(first.data, {}))
     with examined(path) as report:
         bad = [one for one in report.findings if one.severity is not Severity.NOTE]
     assert not bad, bad
@@ -97,7 +91,7 @@ def test_a_state_with_a_sidecar(path: Path, family: str, suffix: str, state: str
     layout = by_id(state)
     assert layout is not None
     made = with_sidecar(Case(layout, 3, {"suffix": "recurrent"}), family, suffix)
-    put(path, made.data, dict(made.companions))
+    put(path, Changed(made.data, made.companions))
     with examined(path) as report:
         bad = [one for one in report.findings if one.severity is not Severity.NOTE]
         assert len(report.checkpoints) == 2
@@ -119,8 +113,7 @@ def test_a_header_of_a_model(state: State) -> None:
 
 @given(st.one_of(damaged(states("ggsq4.hybrid", "ik4", "ggsq2.iswa")), damaged(sidecars())))
 def test_mutants_give_a_report(path: Path, mutant: Mutant) -> None:
-    put(path, mutant.data, dict(mutant.companions))
-    with examined(path) as report:
+    with examined(put(path, mutant)) as report:
         assert report.identification.verdict
 
 

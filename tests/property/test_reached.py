@@ -23,6 +23,7 @@ from inspector.report import examined
 from inspector.sealing import sealed
 from inspector.server.target import target_of
 from samples.make import HERE as SAMPLES
+from tests.support.mutants import put
 
 REACHED: Mapping[str, tuple[str, str, str]] = json.loads(
     Path(__file__).with_name("reached.json").read_text()
@@ -139,16 +140,6 @@ def subject(name: str) -> Subject:
     return Subject(generated(Case(layout, SEED, options)).data)
 
 
-def put(path: Path, found: Changed) -> Path:
-    """Where it is then: the names of some mutants end otherwise."""
-    path = path.with_name(path.name + found.ending)
-    for file, data in found.files(path).items():
-        file.write_bytes(data)
-    for link, target in found.linked(path).items():
-        link.symlink_to(target)
-    return path
-
-
 def codes(path: Path, server: str, *, deep: bool) -> set[str]:
     """Of all that is found in a file, for a server if there is one."""
     if not server:
@@ -184,10 +175,12 @@ def test_reached(tmp_path: Path, code: str) -> None:
     if server == "sealed":
         sealed(path, None, None)
     assert code not in of(path)
-    for file in path.parent.glob(f"{path.name}*"):
-        if not file.name.endswith(RECORD):
-            file.unlink()
-    assert code in of(put(path, mutant(intact, mutation)))
+    record = path.with_name(path.name + RECORD)
+    seal = record.read_bytes() if record.exists() else None
+    path = put(path, mutant(intact, mutation))
+    if seal is not None:
+        record.write_bytes(seal)
+    assert code in of(path)
 
 
 def test_no_other_codes() -> None:
