@@ -1,4 +1,4 @@
-"""Files in stores that fsspec reaches: ranges of them, and what lies beside them."""
+"""Files in stores that fsspec reaches, of which ranges are read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from inspector.source import Source, Unreadable
-
-if TYPE_CHECKING:
-    from inspector.bundle import Bundle, File
 
 _MOST_HELD = 64 << 20
 """Bytes of one object that are kept; more than the metadata of any."""
@@ -24,10 +21,6 @@ class Url(str):
     """The address of an object, and its size if that is known already; pickles keep both."""
 
     size: int | None = None
-
-
-class NoStore(Exception):
-    """A store that cannot be reached at all; the message says why."""
 
 
 def is_url(path: str) -> bool:
@@ -96,7 +89,7 @@ class Remote(Source):
         return data
 
     def _got(self, start: int, stop: int) -> bytes:
-        with _explained():
+        with explained():
             data: bytes = self._store.cat_file(self._path, start=start, end=stop)
         if len(data) != stop - start:
             raise Unreadable(f"the store gives {len(data):,} bytes at 0x{start:x}, not those asked")
@@ -114,7 +107,7 @@ def opened_url(url: str) -> Iterator[Source]:
     store, path = store_of(url)
     size = url.size if isinstance(url, Url) else None
     if size is None:
-        with _explained():
+        with explained():
             size = _size(store.info(path))
     yield Remote(store, path, url, size)
 
@@ -152,7 +145,7 @@ def store_of(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """What stores raise, as `Unreadable`; they raise anything."""
     try:
         yield
@@ -167,75 +160,3 @@ def _explained() -> Iterator[None]:
         raise Unreadable(
             f"{type(error).__name__}: {words}" if words else type(error).__name__
         ) from error
-
-
-# -- listings --------------------------------------------------------------------------------------
-
-
-def listed(url: str) -> Iterator[tuple[str, int | None, Bundle, bool]]:
-    """All objects below an address, or that object alone, folder by folder.
-
-    Yields:
-        Address, last change in nanoseconds since 1970, what lies beside it, and whether it is the
-        object that was asked for.
-
-    Raises:
-        Unreadable: if the store does not answer.
-    """
-    store, path = store_of(url)
-    prefix = url[: len(url) - len(path)] if url.endswith(path) else f"{url.partition('://')[0]}://"
-    with _explained():
-        found = store.info(path)
-    if found.get("type") != "directory":
-        yield from _objects(prefix, [found], named=True)
-        return
-    yield from _below(store, path, prefix)
-
-
-def _below(store: Any, path: str, prefix: str) -> Iterator[tuple[str, int | None, Bundle, bool]]:
-    with _explained():
-        entries = sorted(store.ls(path, detail=True), key=lambda entry: str(entry["name"]))
-    entries = [one for one in entries if one["name"].rstrip("/") != path.rstrip("/")]
-    files = [entry for entry in entries if entry.get("type") != "directory"]
-    objects = _objects(prefix, files, named=False)
-    for entry in entries:
-        if entry.get("type") == "directory":
-            yield from _below(store, entry["name"], prefix)
-        else:
-            yield next(objects)
-
-
-def _objects(
-    prefix: str, entries: list[dict[str, Any]], *, named: bool
-) -> Iterator[tuple[str, int | None, Bundle, bool]]:
-    """Objects of one folder, each with its companions among them."""
-    from inspector.bundle import bundle_among
-
-    files = {}
-    for entry in entries:
-        file = _file(prefix, entry)
-        files[file.name] = file
-    for entry in entries:
-        name = str(entry["name"]).rstrip("/").rpartition("/")[2]
-        yield str(files[name].path), _changed(entry), bundle_among(name, files), named
-
-
-def _file(prefix: str, entry: Mapping[str, Any]) -> File:
-    """An object as a store shows it; its time says when it was stored, and is left out."""
-    from inspector.bundle import File
-
-    address = str(entry["name"])
-    url = Url(address if is_url(address) else prefix + address)
-    url.size = int(entry["size"]) if entry.get("size") is not None else None
-    name = address.rstrip("/").rpartition("/")[2]
-    return File(url, name, url.size or 0, 0, link=False, n_links=1, identity=(0, hash(url)))
-
-
-def _changed(entry: Mapping[str, Any]) -> int | None:
-    for key in ("LastModified", "mtime", "last_modified", "created"):
-        value = entry.get(key)
-        if isinstance(value, (int, float)):
-            return int(value * 1e9)
-        if value is not None and hasattr(value, "timestamp"):
-            return int(value.timestamp() * 1e9)
-    return None

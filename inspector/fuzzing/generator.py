@@ -19,7 +19,8 @@ from inspector.fuzzing.writer import Field, write
 from inspector.server.target import cache_type
 
 if TYPE_CHECKING:
-    from inspector.model.expectation import SectionExpectation, StateExpectation
+    from inspector.model.expectation import StateExpectation
+    from inspector.model.section import SectionExpectation
 
 TWINS: dict[str, tuple[str, str]] = {
     "ggsn1.hparams-b1041": (

@@ -20,10 +20,11 @@ from inspector.fuzzing.loader import Loader, Observed, Outcome
 from inspector.fuzzing.reshape import Change, Piece, reshaped
 from inspector.identify import identify
 from inspector.node import Kind, Node, leaves, walk
+from inspector.repair.apart import state_of
 from inspector.repair.compose import slot_file
 from inspector.repair.draft import stored_form
 from inspector.repair.segments import Composed, Write, chunks
-from inspector.repair.state import Refused, State, state_of
+from inspector.repair.state import Refused, State
 from inspector.report import examined
 from inspector.source import Source
 from inspector.span import Span

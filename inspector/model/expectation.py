@@ -9,63 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from formats.bodies.compositions import MEMORY
-from formats.ggml_types import IK, TURBOQUANT
+from formats.ggml_types import IK
+from inspector.model.expectation_ik import ik_sections
 from inspector.model.geometry import CacheExpectation, MemoryExpectation, WindowType
+from inspector.model.section import SectionExpectation, rows_of
 from inspector.server.servers import Build, ggsq_version
 from inspector.server.target import PADDING, Target, cache_type, padded
 
-TURBO_HEAD = 128
-"""Elements that heads of turbo types are padded to. Source: TheTom/llama-cpp-turboquant."""
 V_ROTATION = 64
 """Elements of the matrix that rotates values, and the least of that which rotates keys."""
 ALWAYS_ROTATED = frozenset({"deepseek32", "deepseek4", "glm-dsa", "dots3note"})
 """Architectures whose lightning indexer keeps rotated keys whatever their type."""
 _F32 = 4
-
-
-@dataclass(frozen=True, slots=True)
-class SectionExpectation:
-    """One section of a state.
-
-    Attributes:
-        member: its name in the composition.
-        kind: attention, swa, indexer or recurrent.
-        layers: layers of the model that it holds, ascending.
-        n_layer: the word in the section.
-        type_k: of keys, or of R rows.
-        type_v: of values, or of S rows; None if no values are stored.
-        k: bytes of a K row, or of an R row, by layer.
-        v: bytes of a V row, or of an S row, by layer; empty if no values are stored.
-        n_rot_k: elements of the matrix that rotates keys, 0 for none.
-        n_rot_v: elements of the matrix that rotates values, 0 for none.
-        capacity: cells that one cell array of the section has; None if unknown.
-    """
-
-    member: str
-    kind: str
-    layers: tuple[int, ...]
-    n_layer: int
-    type_k: str
-    type_v: str | None
-    k: tuple[int, ...]
-    v: tuple[int, ...]
-    n_rot_k: int = 0
-    n_rot_v: int = 0
-    capacity: int | None = None
-
-    @property
-    def rows_bytes(self) -> int:
-        """Bytes of all rows of one cell."""
-        return sum(self.k) + sum(self.v)
-
-    @property
-    def headers_bytes(self) -> int:
-        """Bytes in front of the rows of its blocks."""
-        return _BLOCK * (len(self.k) + len(self.v))
-
-
-_BLOCK = 12
-"""Bytes of a block's type and row size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +179,6 @@ def _cell_ext(build: Build, memory: MemoryExpectation) -> int:
 
 def _sections(target: Target, memory: MemoryExpectation) -> tuple[SectionExpectation, ...] | str:
     if target.build.server == IK:
-        from inspector.model.expectation_ik import ik_sections
-
         return ik_sections(target, memory)
     sections = []
     for member, _, _ in MEMORY[memory.memory][1]:
@@ -277,33 +230,6 @@ def _attention(
         n_rot_v,
         _capacity(target, memory, cache),
     )
-
-
-def rows_of(
-    target: Target, name: str, widths: tuple[int, ...], heads: tuple[int, ...]
-) -> tuple[int, ...] | str:
-    """Bytes of rows.
-
-    Args:
-        target: whose cache it is.
-        name: type of the cache.
-        widths: elements of a row, by layer; 0 where there is none.
-        heads: elements of one head, by layer.
-
-    Returns:
-        Bytes by layer; or why no server starts with such rows, in words.
-    """
-    kind = cache_type(name, target.build)
-    assert kind is not None  # the target was refused otherwise
-    rows = []
-    for width, head in zip(widths, heads, strict=True):
-        if kind.writer == TURBOQUANT and head:
-            width = width // head * padded(head, TURBO_HEAD)
-        blocks, rest = divmod(width, kind.block_elements)
-        if rest:
-            return f"rows of {width:,} elements are no whole number of {name} blocks"
-        rows.append(blocks * kind.block_bytes + (kind.row_prefix_bytes if width else 0))
-    return tuple(rows)
 
 
 def _capacity(target: Target, memory: MemoryExpectation, cache: CacheExpectation) -> int | None:

@@ -6,9 +6,9 @@ Source: ikawrakow/ik_llama.cpp 8337e4cd3, src/llama.cpp `llama_kv_cache_init`,
 
 from __future__ import annotations
 
-from inspector.model.expectation import SectionExpectation, rows_of
 from inspector.model.geometry import Keys, MemoryExpectation
 from inspector.model.gguf import ModelFile
+from inspector.model.section import SectionExpectation, rows_of
 from inspector.server.target import FlashAttention, Target, cache_type
 
 MLA = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})

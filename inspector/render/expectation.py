@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from formats.bodies.compositions import described
-from inspector.model.expectation import SectionExpectation, StateExpectation
+from inspector.model.expectation import StateExpectation
+from inspector.model.section import SectionExpectation
 from inspector.render.page import QUIET, STRONG, TIMES, columns, counted, labelled, text
 from inspector.server.target import Target
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from formats.ggml_types import IK, GgmlType
 from inspector.builds import build_number
 from inspector.check import Check, rotated_rows
-from inspector.model.expectation import V_ROTATION, SectionExpectation, rotation
+from inspector.model.expectation import V_ROTATION, rotation
+from inspector.model.section import SectionExpectation
 from inspector.repair.compose import Form, form_of
 from inspector.repair.ik import rotation_of
 from inspector.repair.lists import Carried, Family, Record, family_of

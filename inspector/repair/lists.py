@@ -21,9 +21,10 @@ from inspector.checkpoints import (
 )
 from inspector.checks.checkpoints import by_record, spoiling
 from inspector.identify import Verdict
+from inspector.repair.apart import parts_of
 from inspector.repair.ik import parts_of_payload as ik_parts_of
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, chunks, size_of
-from inspector.repair.state import Hopeless, Part, Recurrent, parts_of
+from inspector.repair.state import Hopeless, Part, Recurrent
 from inspector.report import Report
 from inspector.source import Source
 from inspector.span import Span

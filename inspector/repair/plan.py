@@ -46,6 +46,7 @@ from inspector.repair.actions.values import into_channels, into_rows
 from inspector.repair.actions.window import trim_window
 from inspector.repair.actions.words import ACTION as WORDS
 from inspector.repair.actions.words import FIRST, correct_tokens, correct_words
+from inspector.repair.apart import state_of
 from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
@@ -63,7 +64,7 @@ from inspector.repair.lists import (
 )
 from inspector.repair.sealed import unsealed
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
-from inspector.repair.state import Hopeless, Refused, state_of
+from inspector.repair.state import Hopeless, Refused
 from inspector.report import Report, examined, report_of
 from inspector.server.loader import Outcome
 from inspector.server.restore import own_caches

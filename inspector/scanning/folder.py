@@ -52,7 +52,7 @@ def _place(path: str) -> _Place:
 
 
 def _stored(url: str) -> Iterator[Item]:
-    from inspector.remote import listed
+    from inspector.scanning.store import listed
 
     try:
         for address, changed, around, named in listed(url):

@@ -21,7 +21,7 @@ from inspector.source import Source
 from inspector.span import Span
 
 if TYPE_CHECKING:
-    from inspector.model.expectation import SectionExpectation
+    from inspector.model.section import SectionExpectation
 
 HUGE = 1 << 26
 """Cells for which a build that allocates before it checks needs more than a gigabyte."""

@@ -21,8 +21,8 @@ from inspector.source import Source
 from inspector.span import Span
 
 if TYPE_CHECKING:
-    from inspector.model.expectation import SectionExpectation
     from inspector.model.identity import Identity
+    from inspector.model.section import SectionExpectation
 
 _REFUSED = "Unable to restore slot: {}"
 _INVALID_TOKENS = "Invalid tokens in slot save file"
@@ -208,7 +208,7 @@ def _type_of(blocks: tuple[Block, ...], target: Target, otherwise: str) -> str:
 
 def _stored(section: Section, target: Target) -> SectionExpectation:
     """A section as the file has it, for a model that nobody named."""
-    from inspector.model.expectation import SectionExpectation
+    from inspector.model.section import SectionExpectation
 
     recurrent = section.kind == "recurrent"
     k, v = (section.r, section.s) if recurrent else (section.k, section.v)

@@ -19,7 +19,6 @@ from threading import Thread
 from typing import Any
 
 from inspector.server.command import MOST_SLOTS
-from inspector.server.target import BadTarget
 
 AT_MOST = 1 << 24
 """Bytes that are taken of an answer; slots of many tokens are long."""
@@ -31,7 +30,7 @@ _MOST_TOKENS = 1 << 31
 _UPSTREAM_BUILD = re.compile(r"b(\d{4,6})-[0-9a-f]{7,40}")
 
 
-class Unreachable(BadTarget):
+class Unreachable(Exception):
     """No server answers there as llama-server does; the message says how it failed."""
 
 

@@ -23,7 +23,7 @@ UNREAD = "the server's model cannot be read here"
 
 
 class BadTarget(Exception):
-    """A server that there is not, or a model that cannot be read; the message says why."""
+    """A server that there is not or that does not answer, or a model that cannot be read."""
 
 
 class FlashAttention(StrEnum):
@@ -202,13 +202,15 @@ def target_of(
 
     Raises:
         BadTarget: with the reason for people.
-        Unreachable: the running server does not answer.
     """
     its_build, values, told = None, dict[str, Any](), tuple[str, ...]()
     if url is not None:
-        from inspector.server.running import asked
+        from inspector.server.running import Unreachable, asked
 
-        running = asked(url, timeout)
+        try:
+            running = asked(url, timeout)
+        except Unreachable as error:
+            raise BadTarget(str(error)) from error
         its_build, values, told = running.build, running.values, running.notes
     program = build_named(its_build if build is None else build)
     if isinstance(program, str):

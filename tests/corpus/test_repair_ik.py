@@ -13,10 +13,11 @@ import pytest
 
 from inspector.arrays.numbers import dequantize
 from inspector.model.identity import Outcome as Belongs
+from inspector.repair.apart import state_of
 from inspector.repair.draft import Options
 from inspector.repair.plan import planned
 from inspector.repair.segments import chunks
-from inspector.repair.state import Refused, Tensor, state_of
+from inspector.repair.state import Refused, Tensor
 from inspector.report import examined
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of

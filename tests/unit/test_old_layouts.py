@@ -14,11 +14,12 @@ import pytest
 from inspector.model.expectation import expected_state
 from inspector.model.geometry import WindowType
 from inspector.repair.actions.window import seen
+from inspector.repair.apart import state_of
 from inspector.repair.draft import Options
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
 from inspector.repair.state import Cache as StateCache
-from inspector.repair.state import Refused, state_of
+from inspector.repair.state import Refused
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of
 from tests.support.gguf import model_file

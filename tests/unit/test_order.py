@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from inspector.cli.app import app
 from inspector.model.layer0.attention import LATENT_FIRST, ROPE_FIRST
 from inspector.repair.actions.order import Key, swapped_rows
+from inspector.repair.apart import state_of
 from inspector.repair.compose import slot_file
 from inspector.repair.draft import Options, stored_form
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import chunks
-from inspector.repair.state import Refused, state_of
+from inspector.repair.state import Refused
 from inspector.report import examined
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.server.command import PHANTOMS
-from inspector.server.running import Unreachable
 from inspector.server.target import BadTarget, FlashAttention, Target, target_of
 from tests.support.gguf import model_file
 
@@ -463,7 +462,7 @@ def test_a_running_server_without_a_number_or_slots() -> None:
     ],
 )
 def test_what_is_no_llama_server(answers: dict[str, Any], reason: str) -> None:
-    with serving(answers) as url, pytest.raises(Unreachable) as caught:
+    with serving(answers) as url, pytest.raises(BadTarget) as caught:
         target(None, None, url=url)
     message = str(caught.value)
     assert url in message
@@ -483,5 +482,5 @@ def test_what_is_no_llama_server(answers: dict[str, Any], reason: str) -> None:
     ],
 )
 def test_urls_that_lead_nowhere(url: str, reason: str) -> None:
-    with pytest.raises(Unreachable, match=r"(?i)" + reason.replace("[", r"\[")):
+    with pytest.raises(BadTarget, match=r"(?i)" + reason.replace("[", r"\[")):
         target(None, None, url=url, timeout=0.5)

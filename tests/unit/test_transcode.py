@@ -16,12 +16,13 @@ from formats.ggml_types import TYPES, GgmlType
 from inspector.arrays.numbers import dequantize
 from inspector.arrays.quantize import WRITABLE, quantize
 from inspector.arrays.rotation import rotate
+from inspector.repair.apart import state_of
 from inspector.repair.draft import Options
 from inspector.repair.outcome import carry_out
 from inspector.repair.plan import Plan, planned
 from inspector.repair.segments import Rows, Write, chunks
 from inspector.repair.state import Cache as StateCache
-from inspector.repair.state import Tensor, state_of
+from inspector.repair.state import Tensor
 from inspector.server.loader import Outcome
 from inspector.server.target import target_of
 from inspector.source import Unreadable

@@ -18,10 +18,10 @@ from inspector.arrays.order import DELTA_NETS
 from inspector.arrays.rotation import rotate
 from inspector.checks.ik import complete_cells
 from inspector.identify import identify
-from inspector.model.expectation import SectionExpectation
 from inspector.model.geometry import Keys, MemoryExpectation
 from inspector.model.identity import judge
 from inspector.model.layer0.attention import LATENT_FIRST, ROPE_FIRST
+from inspector.model.section import SectionExpectation
 from inspector.render.page import counted
 from inspector.repair.actions.trim import without_end
 from inspector.repair.compose import Form, slot_file

@@ -14,8 +14,8 @@ import numpy as np
 from formats.ggml_types import IK
 from inspector.arrays.order import What, orders
 from inspector.bundle import Role
-from inspector.model.expectation import SectionExpectation
 from inspector.model.geometry import CacheExpectation, Keys, MemoryExpectation, memory_of
+from inspector.model.section import SectionExpectation
 from inspector.render.page import counted
 from inspector.repair.actions.from_ik import (
     check_convertible,

@@ -17,7 +17,8 @@ from formats.ggml_types import GgmlType
 from inspector.arrays.numbers import READABLE, WORDS, Floats, dequantize, magnitudes
 from inspector.arrays.quantize import WRITABLE, quantize
 from inspector.arrays.rotation import rotate
-from inspector.model.expectation import V_ROTATION, SectionExpectation
+from inspector.model.expectation import V_ROTATION
+from inspector.model.section import SectionExpectation
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import Keep, Rows
 from inspector.repair.state import Cache, Refused, Tensor
