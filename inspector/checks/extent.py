@@ -107,7 +107,6 @@ register(
 )
 
 _EXACT_END = ("ggsn", "blob", "context")
-_CUT = (StopReason.SHORT_READ, StopReason.PAYLOAD_EXCEEDS_FILE)
 
 
 def check_extent(subject: Subject) -> Iterator[Finding]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from inspector.report import Report
 
 _PAD = 256
-_PREFIX = 8
 _MROPE = 1
 _SPOILT = ("blob-geometry", "blob-rotation")
 """Ends of codes for blobs that are whole but not of this state."""
