@@ -23,13 +23,11 @@ from inspector.source import Source
 from inspector.span import Span
 from inspector.trace import Ends, Memory
 
-_FACTS_OF_A_DAMAGED_BLOB = 8
-"""Facts that bytes without a magic must show before they count as a damaged state."""
-
-
 if TYPE_CHECKING:
     from inspector.mend import Mend
 
+_FACTS_OF_A_DAMAGED_BLOB = 8
+"""Facts that bytes without a magic must show before they count as a damaged state."""
 _BLOBS = ("blob", "draft")
 _TAIL = 4096
 _MOST_SEARCHES = 32
@@ -156,6 +154,32 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         The verdict with the best reading; never raises for what the bytes are.
     """
     span = span or source.whole()
+    readings = _tried(source, span)
+    mend = None
+    if _open_to_doubt(readings) and (found := _one_word_away(source, readings, span)):
+        mended, mend = found
+        readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
+    elif more := [reading for reading in readings if _goes_on(reading, readings[0])]:
+        readings.sort(key=lambda reading: reading in more, reverse=True)
+    if memory:
+        readings.sort(key=partial(_is_of, memory, _likely(readings)), reverse=True)
+    if not readings:
+        return Identification(Verdict.UNKNOWN, None, (), Interval(None, None), None, None)
+    best, *others = readings
+    competing = tuple(other for other in others if memory is None and _competes(other, best))
+    verdict = Verdict.RECOGNISED
+    if not (best.explains and best.padded):
+        verdict = Verdict.DAMAGED
+    elif competing:
+        verdict = Verdict.AMBIGUOUS
+    as_good = others if verdict is Verdict.DAMAGED and mend is None else []
+    builds, writer = _written(best, as_good)
+    whole = replace(best, decoding=_with_blobs(source, best.decoding))
+    return Identification(verdict, whole, competing, builds, writer, mend)
+
+
+def _tried(source: Source, span: Span) -> list[Reading]:
+    """The readings of all layouts that the file may be of, the best first."""
     sections_read: Memory = {}
     ends: Ends = {}
     judged: Judged = {}
@@ -181,32 +205,23 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
         readings.sort(key=lambda reading: reading.layout.version in (version, None), reverse=True)
     if readings and readings[0].failed:
         readings.sort(key=_is_list_of_ik, reverse=True)
-    mend = None
-    if _open_to_doubt(readings) and (found := _one_word_away(source, readings, span)):
-        mended, mend = found
-        readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
-    elif more := [reading for reading in readings if _goes_on(reading, readings[0])]:
-        readings.sort(key=lambda reading: reading in more, reverse=True)
-    if memory:
-        readings.sort(key=partial(_is_of, memory, _likely(readings)), reverse=True)
-    if not readings:
-        return Identification(Verdict.UNKNOWN, None, (), Interval(None, None), None, None)
-    best = replace(readings[0], decoding=_with_blobs(source, readings[0].decoding))
-    others = readings[1:]
-    competing = tuple(other for other in others if memory is None and _competes(other, readings[0]))
-    verdict = Verdict.RECOGNISED
-    if not (best.explains and best.padded):
-        verdict = Verdict.DAMAGED
-    elif competing:
-        verdict = Verdict.AMBIGUOUS
+    return readings
+
+
+def _written(best: Reading, others: list[Reading]) -> tuple[Interval, str | None]:
+    """The builds that can have written the file, and the program if it can be told.
+
+    Args:
+        best: the best reading.
+        others: those that may be the right ones just as well, if they fare as well.
+    """
     builds, writer = interval_of(best.decoding)
-    if verdict is Verdict.DAMAGED and mend is None:
-        for other in others:
-            if (other.score, other.decoding.end) == (best.score, best.decoding.end):
-                other_builds, other_writer = interval_of(other.decoding)
-                builds = builds.hull(other_builds)
-                writer = writer if other_writer == writer else None
-    return Identification(verdict, best, competing, builds, writer, mend)
+    for other in others:
+        if (other.score, other.decoding.end) == (best.score, best.decoding.end):
+            other_builds, other_writer = interval_of(other.decoding)
+            builds = builds.hull(other_builds)
+            writer = writer if other_writer == writer else None
+    return builds, writer
 
 
 def _likely(readings: list[Reading]) -> list[Reading]:
