@@ -6,7 +6,7 @@ import hashlib
 import random
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ _RNG = " ".join(str(1 + i % 9) for i in range(625)).encode()
 """What the text of an mt19937 looks like, of the smallest numbers."""
 _TEXTS = {"header": b'{"Version":1,"TokenCount":12}', "id": b"0f1e2d3c", "rng": _RNG, "text": _RNG}
 _HISTORY_BYTES = 384
+_CACHES = ("attention", "swa", "indexer")
 _FLOATS = ("f16", "f32", "bf16")
 """Caches of these types are not rotated, but for indexers."""
 _WITH_HISTORY = ("hybrid-ple", "hybrid-ple-partial", "hybrid-idx", "hybrid-idx-values")
@@ -48,6 +49,17 @@ def fnv1a(data: bytes, basis: int = _FNV_BASIS) -> int:
     for byte in data:
         basis = (basis ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
     return basis
+
+
+def _noise(dice: random.Random, size: int) -> bytes:
+    noise = bytearray(dice.randbytes(size))
+    noise[1::2] = noise[1::2].translate(_NUMBERS)
+    return bytes(noise)
+
+
+def _by_channel(rows: Sequence[bytes], size: int) -> bytes:
+    """Rows of elements of that size as servers without flash attention store values."""
+    return b"".join(row[i : i + size] for i in range(0, len(rows[0]), size) for row in rows)
 
 
 class Cell(NamedTuple):
@@ -326,10 +338,17 @@ class Server:
         return rows * blocks[int(found[2])].size
 
     def filling(self, at: Place, size: int) -> bytes:
-        """Numbers that are finite and never zero."""
-        noise = bytearray(self._dice.randbytes(size))
-        noise[1::2] = noise[1::2].translate(_NUMBERS)
-        return bytes(noise)
+        """Numbers that are finite and never zero; a position has the same in every save."""
+        cells = self._cells(at) if at.record is not None and at.record.role in _CACHES else ()
+        if self._historic or at.name != "data" or not (size and cells) or size % len(cells):
+            return _noise(self._dice, size)
+        n = size // len(cells)
+        where = f"{self.case.seed}/{at.path}"
+        rows = [_noise(random.Random(f"{where}/{cell.pos}"), n) for cell in cells]
+        if not self._transposed(at) or re.findall(r"(\w+)\[\d+\]", at.path)[-1] != "v":
+            return b"".join(rows)
+        kind, _ = self._block(at)
+        return _by_channel(rows, n if kind is None else _ELEMENT_BYTES.get(kind.type, n))
 
     def cell(self, at: Place, index: int, name: str) -> int:
         """A number of a row of a table."""
