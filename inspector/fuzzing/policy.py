@@ -52,14 +52,19 @@ def fnv1a(data: bytes, basis: int = _FNV_BASIS) -> int:
 
 
 def _noise(dice: random.Random, size: int) -> bytes:
-    noise = bytearray(dice.randbytes(size))
+    """Numbers that are finite and never zero; dice of one seed begin with the same ones."""
+    noise = bytearray(dice.randbytes(-(-size // _DICE_BYTES) * _DICE_BYTES))
     noise[1::2] = noise[1::2].translate(_NUMBERS)
-    return bytes(noise)
+    return bytes(noise[:size])
 
 
 def _by_channel(rows: Sequence[bytes], size: int) -> bytes:
     """Rows of elements of that size as servers without flash attention store values."""
     return b"".join(row[i : i + size] for i in range(0, len(rows[0]), size) for row in rows)
+
+
+_DICE_BYTES = 4
+"""What `random` makes at once."""
 
 
 class Cell(NamedTuple):
@@ -338,13 +343,14 @@ class Server:
         return rows * blocks[int(found[2])].size
 
     def filling(self, at: Place, size: int) -> bytes:
-        """Numbers that are finite and never zero; a position has the same in every save."""
+        """Such numbers; a position has the same in every save."""
         cells = self._cells(at) if at.record is not None and at.record.role in _CACHES else ()
         if self._historic or at.name != "data" or not (size and cells) or size % len(cells):
             return _noise(self._dice, size)
         n = size // len(cells)
-        where = f"{self.case.seed}/{at.path}"
-        rows = [_noise(random.Random(f"{where}/{cell.pos}"), n) for cell in cells]
+        most = max(cell.pos for cell in cells) + 1
+        noise = _noise(random.Random(f"{self.case.seed}/{at.path}"), n * most)
+        rows = [noise[n * cell.pos : n * (cell.pos + 1)] for cell in cells]
         if not self._transposed(at) or re.findall(r"(\w+)\[\d+\]", at.path)[-1] != "v":
             return b"".join(rows)
         kind, _ = self._block(at)
