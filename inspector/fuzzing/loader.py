@@ -17,8 +17,11 @@ from typing import IO, Protocol
 
 from xxhash import xxh3_64
 
+from inspector.bundle import RECORD, SUFFIXES
 from inspector.fuzzing.gist import LOG_BYTES, crashed, gist_of, out_of_memory, sanitizer
 
+BESIDE = (*SUFFIXES, RECORD)
+"""What names of companions add to that of their state."""
 PLACE = "{}"
 """Stands for the file in a command."""
 
@@ -191,6 +194,11 @@ class CommandLoader:
         for pid in tuple(self._running):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+
+
+def beside(path: Path) -> tuple[Path, ...]:
+    """Where the companions of a file lie, if it has any."""
+    return tuple(path.with_name(path.name + suffix) for suffix in BESIDE)
 
 
 def limited(words: Sequence[str], limits: Limits, *, cpu: bool) -> list[str]:

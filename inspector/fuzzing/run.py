@@ -11,15 +11,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_IFMT, S_ISREG
 from typing import IO
 
 from xxhash import xxh3_128
 
-from inspector.bundle import RECORD, SUFFIXES
 from inspector.check import checked
 from inspector.findings import Severity
-from inspector.fuzzing.loader import Loader, Observed, Outcome
+from inspector.fuzzing.loader import BESIDE, Loader, Observed, Outcome, beside
 from inspector.identify import Verdict
 from inspector.report import examined
 from inspector.server.loader import Outcome as Predicted
@@ -72,6 +71,7 @@ class Result:
         observed: what the loader did.
         ours: what we say that it does; None if that was not asked.
         why: the finding that our verdict rests on, if it is one.
+        beside: digest of its companions and of where links lead, hex; empty if there are none.
     """
 
     file: str
@@ -79,6 +79,7 @@ class Result:
     observed: Observed
     ours: Predicted | None = None
     why: str = ""
+    beside: str = ""
 
     @property
     def disagrees(self) -> bool:
@@ -279,15 +280,15 @@ class Campaign:
 
         What ends after the run was stopped is no result: it may be that we killed the loader.
         """
-        name, digest = path.relative_to(self.folder).as_posix(), _digest(path)
-        known = self._known.get((name, digest))
+        name, digest, near = path.relative_to(self.folder).as_posix(), _digest(path), _beside(path)
+        known = self._known.get((name, digest, near))
         if known is not None:
             result = known
         else:
             observed = self.loader.load(path, patience)
             if patience == 1.0 and self._waited(observed):
                 return None
-            result = Result(name, digest, observed)
+            result = Result(name, digest, observed, beside=near)
         if self.ours is not None and not self._stopping:
             verdict, why = self.ours(path)
             result = replace(result, ours=verdict, why=why)
@@ -352,8 +353,7 @@ def _files(folder: Path, *written: Path | None) -> tuple[Path, ...]:
                 continue
             if path.resolve() in own:
                 continue
-            beside = (*SUFFIXES, RECORD)
-            states = (name.removesuffix(suffix) for suffix in beside if name.endswith(suffix))
+            states = (name.removesuffix(suffix) for suffix in BESIDE if name.endswith(suffix))
             if not any(state in names for state in states):
                 found.append(path)
     return tuple(found)
@@ -384,23 +384,51 @@ def _manifest(path: Path) -> tuple[dict[str, str], frozenset[str]]:
 
 
 def _digest(path: Path) -> str:
-    state = xxh3_128()
     try:
-        with path.open("rb") as file:
-            while data := file.read(_CHUNK):
-                state.update(data)
+        return _hashed(path)
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}") from error
+
+
+def _beside(path: Path) -> str:
+    """Digest of the companions of a file and of where links lead, hex; empty if there are none."""
+    found = []
+    for one in (path, *beside(path)):
+        link, own = None, one == path
+        with suppress(OSError):
+            link = str(one.readlink())
+        if link is not None or (not own and os.path.lexists(one)):
+            found.append((one.name, link, None if own else _content(one)))
+    return xxh3_128(repr(found).encode()).hexdigest() if found else ""
+
+
+def _content(companion: Path) -> str | int:
+    """Digest of a companion, hex; what it is if no file, or why it cannot be read."""
+    try:
+        mode = companion.stat().st_mode
+        return _hashed(companion) if S_ISREG(mode) else S_IFMT(mode)
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _hashed(path: Path) -> str:
+    state = xxh3_128()
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK):
+            state.update(data)
     return state.hexdigest()
 
 
 def _entry(result: Result, version: str) -> dict[str, object]:
     observed = asdict(result.observed)
     observed["log"] = result.observed.log[-_LOG_CHARACTERS:]
-    return {"file": result.file, "digest": result.digest, "version": version, **observed}
+    names = {"file": result.file, "digest": result.digest, "beside": result.beside}
+    return {**names, "version": version, **observed}
 
 
-def _read(journal: Path, command: str, version: str) -> tuple[dict[tuple[str, str], Result], int]:
+def _read(
+    journal: Path, command: str, version: str
+) -> tuple[dict[tuple[str, str, str], Result], int]:
     """The results that a journal holds; a line that was cut is done again.
 
     Returns:
@@ -409,8 +437,8 @@ def _read(journal: Path, command: str, version: str) -> tuple[dict[tuple[str, st
     Raises:
         OtherRun: if it is of another loader.
     """
-    found: dict[tuple[str, str], Result] = {}
-    outdated: set[tuple[str, str]] = set()
+    found: dict[tuple[str, str, str], Result] = {}
+    outdated: set[tuple[str, str, str]] = set()
     try:
         lines = journal.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
@@ -427,10 +455,11 @@ def _read(journal: Path, command: str, version: str) -> tuple[dict[tuple[str, st
         elif isinstance(entry, dict):
             with suppress(KeyError, ValueError, TypeError):
                 result = _result(entry)
+                key = result.file, result.digest, result.beside
                 if entry.get("version") == version:
-                    found[result.file, result.digest] = result
+                    found[key] = result
                 else:
-                    outdated.add((result.file, result.digest))
+                    outdated.add(key)
     if lines and (not isinstance(head, dict) or head.get("schema") != SCHEMA):
         raise OtherRun(f"{journal} is no journal of fuzz run")
     if isinstance(head, dict) and head.get("command") != command:
@@ -461,4 +490,5 @@ def _result(entry: dict[str, object]) -> Result:
         str(entry["log"]),
         None if (used := entry.get("cpu_seconds")) is None else float(str(used)),
     )
-    return Result(str(entry["file"]), str(entry["digest"]), observed)
+    beside = str(entry.get("beside", ""))
+    return Result(str(entry["file"]), str(entry["digest"]), observed, beside=beside)

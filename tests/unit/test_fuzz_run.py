@@ -443,6 +443,48 @@ def test_results_of_another_program_are_not_used(tmp_path: Path) -> None:
     assert "not used" not in said
 
 
+def test_what_lies_beside_a_file_is_part_of_what_is_loaded(tmp_path: Path) -> None:
+    """A result is used again only while companions, and what links lead to, are the same."""
+    files = filled(tmp_path / "files", 2)
+    (away := tmp_path / "away").write_bytes(b"first")
+    (tmp_path / "copy").write_bytes(b"first")
+    (files / "2.slot").symlink_to(tmp_path / "copy")
+    companion = files / "0.slot.ckpt"
+
+    def again() -> list[str]:
+        """Files that are loaded anew."""
+        journal = files / ".slotscope-run.jsonl"
+        n_before = len(journal.read_text().splitlines()) if journal.exists() else 1
+        invoked("run", files, "--", "true", "{}")
+        lines = journal.read_text().splitlines()[n_before:]
+        return [json.loads(line)["file"] for line in lines]
+
+    def linked(path: Path, target: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+
+    assert again() == ["0.slot", "1.slot", "2.slot"]
+    for change in (
+        lambda: companion.write_bytes(b"first"),
+        lambda: companion.write_bytes(b"other"),
+        lambda: linked(companion, away),
+        lambda: away.write_bytes(b"other"),
+        away.unlink,
+        lambda: linked(companion, companion),
+        lambda: (companion.unlink(), companion.mkdir()),
+        lambda: (files / "0.slot.slotscope.json").write_text("{}"),
+    ):
+        change()
+        assert again() == ["0.slot"]
+        assert again() == []
+    companion.rmdir()
+    (files / "0.slot.slotscope.json").unlink()
+    assert again() == [], "as it was at first"
+    away.write_bytes(b"first")
+    linked(files / "2.slot", away)
+    assert again() == ["2.slot"], "another link to the same bytes"
+
+
 def test_libraries_are_of_the_program(tmp_path: Path) -> None:
     program, library = tmp_path / "loader", tmp_path / "libllama.so.1"
     program.write_text("#!/bin/sh\n")
