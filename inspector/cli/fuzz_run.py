@@ -75,13 +75,16 @@ def run(
         1, min=1, max=256, metavar="N", help="Processes at a time; a server is one."
     ),
     compare: bool = typer.Option(
-        False, "--compare", help="Hold what it does against what `inspect` says of the file."
+        False,
+        "--compare",
+        help="Hold what it does against what manifest.json expects of the file, or else what "
+        "`inspect` says.",
     ),
     for_: str | None = typer.Option(
         None,
         "--for",
         metavar="COMMAND",
-        help="Hold it against what `check` says of this server.",
+        help="Hold it against what `check` says of this server, whatever a manifest expects.",
     ),
     build: str | None = typer.Option(None, metavar="BUILD", help="The build of that server."),
     model: Path | None = typer.Option(None, metavar="GGUF", help="The model of that server."),
@@ -100,7 +103,8 @@ def run(
 
     A server restores each file into its empty slot 0, evaluates a token more, erases the slot, and
     answers a prompt that it answered before the first file: "spoilt" says that it does so
-    otherwise now. Of mutants it is also said which were taken though they are to be refused.
+    otherwise now. Of mutants it is also said which were taken though they are to be refused, and
+    which were refused though they are to be accepted.
 
     A report of a sanitizer is a crash, whatever the exit code. What takes too long, and did not use
     processors all the while, is loaded once more at the end, alone and for three times as long,
@@ -108,8 +112,10 @@ def run(
 
     What was done is kept in a journal: the same command goes on where it was stopped. With a
     changed program or other limits all is done anew. Exit code 1 says that a file crashed the
-    loader, held it up, spoilt it, or was judged otherwise by us.
+    loader, held it up, spoilt it, or was judged otherwise by us; what a manifest expects counts for
+    it with --compare only.
     """
+    from inspector.fuzzing.listing import MANIFEST
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.run import JOURNAL, Campaign, OtherRun
     from inspector.render.page import counted
@@ -122,13 +128,16 @@ def run(
         if junit is not None:
             _see_report(junit)
         with ExitStack() as stack:
+            named = (for_, build, model) != (None, None, None)
             predict = stack.enter_context(_predicted(compare, for_, build, model))
             loader, name = _loader(command, server, limits, refuses)
             stack.callback(loader.close)
             journal = state or folder / JOURNAL
-            campaign = Campaign(folder, loader, name, journal, predict, junit)
+            campaign = Campaign(folder, loader, name, journal, predict, junit, listed=not named)
             if not campaign.files:
                 raise Unreadable(f"{folder}: no files")
+            if fault := campaign.listing.fault:
+                complain(f"{folder / MANIFEST}: {fault}; it is left out of account")
             if n := campaign.n_outdated:
                 complain(
                     f"{journal}: {counted(n, 'result')} not used: the program has changed since, "

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +18,9 @@ from xxhash import xxh3_128
 
 from inspector.check import checked
 from inspector.findings import Severity
+from inspector.fuzzing.listing import MANIFEST, Listing, listing_of
 from inspector.fuzzing.loader import BESIDE, Loader, Observed, Outcome, beside
+from inspector.fuzzing.mutators.kinds import Must
 from inspector.identify import Verdict
 from inspector.report import examined
 from inspector.server.loader import Outcome as Predicted
@@ -29,8 +31,6 @@ from inspector.source import Unreadable
 JOURNAL = ".slotscope-run.jsonl"
 """Name of the journal in the folder of the files."""
 SCHEMA = "slotscope.fuzz-run/1"
-MANIFEST = "manifest.json"
-"""What `fuzz generate` and `fuzz mutate` leave beside their files."""
 _CHUNK = 1 << 20
 _PATIENCE = 3.0
 """How many times its seconds a file is given, alone, before it is called a hang."""
@@ -55,6 +55,15 @@ _AGREE: dict[Predicted, tuple[Outcome, ...]] = {
     Predicted.ABORTS: (Outcome.CRASH, Outcome.MEMORY),
     Predicted.UNKNOWN: tuple(Outcome),
 }
+_LISTED = {
+    Must.REFUSE: Predicted.REFUSES,
+    Must.ACCEPT: Predicted.ACCEPTS,
+    Must.EITHER: Predicted.UNKNOWN,
+}
+_CONTRARY = {Predicted.REFUSES: Outcome.OK, Predicted.ACCEPTS: Outcome.REFUSED}
+"""What contradicts a manifest; crashes and their like are failures whatever it says."""
+_UNNAMED = "unnamed"
+"""A mutation of which a manifest says only what loaders must do."""
 
 
 class OtherRun(Exception):
@@ -70,7 +79,8 @@ class Result:
         digest: xxh3-128 of its bytes, hex.
         observed: what the loader did.
         ours: what we say that it does; None if that was not asked.
-        why: the finding that our verdict rests on, if it is one.
+        why: the finding that our verdict rests on, if it is one; or the mutation.
+        listed: whether it is the manifest that says so.
         beside: digest of its companions and of where links lead, hex; empty if there are none.
     """
 
@@ -79,12 +89,22 @@ class Result:
     observed: Observed
     ours: Predicted | None = None
     why: str = ""
+    listed: bool = False
     beside: str = ""
 
     @property
     def disagrees(self) -> bool:
-        """Whether the loader did something else than we say."""
-        return self.ours is not None and self.observed.outcome not in _AGREE[self.ours]
+        """Whether the loader did something else than we, or the manifest, say."""
+        if self.ours is None:
+            return False
+        if self.listed:
+            return self.observed.outcome is _CONTRARY.get(self.ours)
+        return self.observed.outcome not in _AGREE[self.ours]
+
+    @property
+    def judge(self) -> str:
+        """Who says what the loader does."""
+        return f"{MANIFEST} says" if self.listed else "we say"
 
     @property
     def unexpected(self) -> bool:
@@ -108,16 +128,16 @@ class Run:
         command: of the loader.
         results: by file name.
         total: files of the folder, those that were not reached included.
-        mutations: file -> its mutation, where a manifest tells.
-        forbidden: files that a correct loader refuses.
+        listing: what the manifest of the folder says.
+        n_unlisted: files of the folder that are not in the manifest, if there is one.
         known: how many results are the journal's, of earlier runs.
     """
 
     command: str
     results: tuple[Result, ...]
     total: int
-    mutations: Mapping[str, str] = field(default_factory=dict)
-    forbidden: frozenset[str] = frozenset()
+    listing: Listing = field(default_factory=Listing)
+    n_unlisted: int = 0
     known: int = 0
 
     @property
@@ -132,18 +152,17 @@ class Run:
         return tuple(result for result in self.results if result.disagrees)
 
     @property
-    def disagreeing(self) -> dict[tuple[Predicted, Outcome], dict[str, tuple[Result, ...]]]:
-        """What we say and what it does -> mutation -> results with it, the most frequent first.
+    def disagreeing(self) -> dict[tuple[str, Outcome], dict[str, tuple[Result, ...]]]:
+        """Who says what, and what it does -> mutation -> results with it, the most frequent first.
 
         Where no mutation is known, it is the finding of ours, or what the loader says.
         """
-        found: dict[tuple[Predicted, Outcome], dict[str, list[Result]]] = {}
+        found: dict[tuple[str, Outcome], dict[str, list[Result]]] = {}
         for result in self.disagreements:
-            assert result.ours is not None  # it disagrees
             observed = result.observed
             says = result.why or observed.gist or observed.detail
-            kinds = found.setdefault((result.ours, observed.outcome), {})
-            kinds.setdefault(self.mutations.get(result.file, says), []).append(result)
+            kinds = found.setdefault((f"{result.judge} {result.ours}", observed.outcome), {})
+            kinds.setdefault(self.listing.mutations.get(result.file, says), []).append(result)
         return {
             both: {kind: tuple(kinds[kind]) for kind in sorted(kinds, key=lambda k: -len(kinds[k]))}
             for both, kinds in found.items()
@@ -158,10 +177,24 @@ class Run:
     @property
     def taken(self) -> dict[str, tuple[str, ...]]:
         """Mutation -> files with it that were taken though they are to be refused."""
+        return self._contrary(Must.REFUSE)
+
+    @property
+    def rejected(self) -> dict[str, tuple[str, ...]]:
+        """Mutation -> files with it that were refused though they are to be accepted."""
+        return self._contrary(Must.ACCEPT)
+
+    def _contrary(self, must: Must) -> dict[str, tuple[str, ...]]:
+        """Files that contradict the manifest, unless a server that was named does so as well."""
+        ours = _LISTED[must]
         found: dict[str, list[str]] = {}
         for result in self.results:
-            if result.observed.outcome is Outcome.OK and result.file in self.forbidden:
-                found.setdefault(self.mutations[result.file], []).append(result.file)
+            listed = self.listing.musts.get(result.file) is must
+            if result.ours not in (None, ours, Predicted.UNKNOWN):
+                continue
+            if listed and result.observed.outcome is _CONTRARY[ours]:
+                mutation = self.listing.mutations.get(result.file, _UNNAMED)
+                found.setdefault(mutation, []).append(result.file)
         return {mutation: tuple(files) for mutation, files in sorted(found.items())}
 
     @property
@@ -189,6 +222,7 @@ class Campaign:
         journal: where results are kept.
         ours: our verdict on a file and what it rests on; None for none.
         page: what is written of it at the end, which is no file to load either; None for nothing.
+        listed: whether what the manifest expects of a file goes before our verdict.
     """
 
     def __init__(
@@ -199,6 +233,8 @@ class Campaign:
         journal: Path,
         ours: Predict | None = None,
         page: Path | None = None,
+        *,
+        listed: bool = False,
     ) -> None:
         """Args are those of the class.
 
@@ -207,8 +243,9 @@ class Campaign:
             Unreadable: if a folder cannot be listed.
         """
         self.folder, self.loader, self.command = folder, loader, command
-        self.journal, self.ours = journal, ours
+        self.journal, self.ours, self.listed = journal, ours, listed
         self.files = _files(folder, journal, page)
+        self.listing = listing_of(folder)
         self._known, self.n_outdated = _read(journal, command, loader.version)
         self._n_known = 0
         self._writing = threading.Lock()
@@ -264,9 +301,14 @@ class Campaign:
     def report(self) -> Run:
         """What is there so far."""
         results = tuple(self.results[name] for name in sorted(self.results))
-        mutations, forbidden = _manifest(self.folder / MANIFEST)
-        n_files = len(self.files)
-        return Run(self.command, results, n_files, mutations, forbidden, self._n_known)
+        n_files, n_unlisted = len(self.files), 0
+        if self.listing.there and not self.listing.fault:
+            names = {self._name(path) for path in self.files}
+            n_unlisted = len(names - self.listing.names)
+        return Run(self.command, results, n_files, self.listing, n_unlisted, self._n_known)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     def _journal(self) -> IO[str]:
         journal = _appended(self.journal)
@@ -280,18 +322,16 @@ class Campaign:
 
         What ends after the run was stopped is no result: it may be that we killed the loader.
         """
-        name, digest, near = path.relative_to(self.folder).as_posix(), _digest(path), _beside(path)
-        known = self._known.get((name, digest, near))
+        key = name, digest, near = self._name(path), _digest(path), _beside(path)
+        known = self._known.get(key)
+        ours, why, listed = self._expected(path, name)
         if known is not None:
-            result = known
+            result = replace(known, ours=ours, why=why, listed=listed)
         else:
             observed = self.loader.load(path, patience)
             if patience == 1.0 and self._waited(observed):
                 return None
-            result = Result(name, digest, observed, beside=near)
-        if self.ours is not None and not self._stopping:
-            verdict, why = self.ours(path)
-            result = replace(result, ours=verdict, why=why)
+            result = Result(name, digest, observed, ours, why, listed, near)
         with self._writing:
             if self._stopping:
                 return None
@@ -302,6 +342,17 @@ class Campaign:
                 self._n_known += 1
             self.results[name] = result
         return result
+
+    def _expected(self, path: Path, name: str) -> tuple[Predicted | None, str, bool]:
+        """What a loader is to do, why, and whether the manifest says so.
+
+        That is asked before the loader has the file, which it may change.
+        """
+        if self.ours is None or self._stopping:
+            return None, "", False
+        if self.listed and (must := self.listing.musts.get(name)) is not None:
+            return _LISTED[must], self.listing.mutations.get(name, ""), True
+        return *self.ours(path), False
 
     def _waited(self, observed: Observed) -> bool:
         """Whether a loader did not end, and it may be that it only had to wait."""
@@ -369,18 +420,6 @@ def _to_load(path: Path) -> bool:
         return S_ISREG(path.stat().st_mode)
     except OSError as error:
         return isinstance(error, PermissionError)
-
-
-def _manifest(path: Path) -> tuple[dict[str, str], frozenset[str]]:
-    """What `fuzz mutate` says of its files: their mutations, and those to be refused."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        mutants = [one for one in json.loads(path.read_bytes())["files"] if "mutator" in one]
-        refused = [one for one in mutants if one.get("expected", {}).get("loader") == "refuse"]
-        return (
-            {str(one["file"]): str(one["mutator"]) for one in mutants},
-            frozenset(str(one["file"]) for one in refused),
-        )
-    return {}, frozenset()
 
 
 def _digest(path: Path) -> str:

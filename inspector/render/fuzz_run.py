@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from rich.text import Text
 
+from inspector.fuzzing.listing import MANIFEST
 from inspector.fuzzing.loader import Outcome
 from inspector.fuzzing.run import SCHEMA, UNEXPECTED, Failure, Result, Run
 from inspector.render.page import QUIET, STRONG, STYLES, columns, counted, labelled, text
@@ -46,16 +47,14 @@ def page(run: Run) -> Iterator[RenderableType]:
             ": every file ended the same way: it may be that the loader never starts",
             "; built with AddressSanitizer, it needs --memory 0" if sanitized else "",
         )
+    if n := run.n_unlisted:
+        yield text(f"{counted(n, 'file')} {'is' if n == 1 else 'are'} not in {MANIFEST}")
     yield from _disagreements(run)
     for failure in run.failures(*UNEXPECTED):
         yield Text()
         yield from _failure(failure)
-    if taken := run.taken:
-        yield Text()
-        table = columns("taken", "to be refused for", "as in", numbers=("taken",))
-        for mutation, files in taken.items():
-            table.add_row(f"{len(files):,}", text(mutation), text(files[0]))
-        yield table
+    yield from _contrary(run, run.taken, "taken", "to be refused for")
+    yield from _contrary(run, run.rejected, "refused", "to be accepted with")
     if refusals := run.failures(Outcome.REFUSED):
         yield Text()
         table = columns("refused", "because", numbers=("refused",))
@@ -76,13 +75,13 @@ def _summary(run: Run) -> str:
 
 
 def _disagreements(run: Run) -> Iterator[RenderableType]:
-    for (ours, outcome), kinds in run.disagreeing.items():
+    for (says, outcome), kinds in run.disagreeing.items():
         yield Text()
         n_files = sum(map(len, kinds.values()))
         does = (outcome, _STYLES[outcome])
         yield text(
             ("disagreement", STRONG),
-            f": we say {ours}, it does: ",
+            f": {says}, it does: ",
             does,
             f" · {counted(n_files, 'file')}",
         )
@@ -93,6 +92,22 @@ def _disagreements(run: Run) -> Iterator[RenderableType]:
         yield table
         if (left := len(kinds) - _MOST_KINDS) > 0:
             yield text((f"and {left:,} more kinds: --json has them all", QUIET))
+
+
+def _contrary(
+    run: Run, found: Mapping[str, tuple[str, ...]], what: str, instead: str
+) -> Iterator[RenderableType]:
+    """Files that contradict the manifest, but for those that are disagreements already."""
+    told = {result.file for result in run.disagreements}
+    left = {kind: [file for file in files if file not in told] for kind, files in found.items()}
+    if not any(left.values()):
+        return
+    yield Text()
+    table = columns(what, instead, "as in", numbers=(what,))
+    for mutation, files in left.items():
+        if files:
+            table.add_row(f"{len(files):,}", text(mutation), text(files[0]))
+    yield table
 
 
 def _failure(failure: Failure) -> Iterator[RenderableType]:
@@ -132,8 +147,18 @@ def to_dict(run: Run) -> dict[str, Any]:
             for failure in run.failures(*UNEXPECTED, Outcome.REFUSED)
         ],
         "taken": {mutation: list(files) for mutation, files in run.taken.items()},
+        "rejected": {mutation: list(files) for mutation, files in run.rejected.items()},
+        "manifest": _manifest(run),
         "results": [_of(result) for result in run.results],
     }
+
+
+def _manifest(run: Run) -> dict[str, Any] | None:
+    """What is to be said of the manifest; None without one."""
+    if not run.listing.there:
+        return None
+    fault = run.listing.fault
+    return {"fault": fault or None, "files_not_in_it": None if fault else run.n_unlisted}
 
 
 def _of(result: Result) -> dict[str, Any]:
@@ -148,6 +173,7 @@ def _of(result: Result) -> dict[str, Any]:
         "cpu_seconds": None if (used := observed.cpu_seconds) is None else round(used, 3),
         "ours": None if result.ours is None else str(result.ours),
         "why": result.why or None,
+        "by_manifest": result.listed,
     }
 
 
@@ -163,6 +189,7 @@ def junit(run: Run) -> str:
         skipped="0",
         time=f"{seconds:.3f}",
     )
+    contrary = _sentences(run)
     for result in run.results:
         observed = result.observed
         case = ElementTree.SubElement(
@@ -174,14 +201,30 @@ def junit(run: Run) -> str:
         )
         if result.unexpected:
             kind = "disagreement" if result.disagrees else str(observed.outcome)
-            ours = f"; we say: {result.ours} {result.why}".rstrip() if result.disagrees else ""
+            ours = f"; {result.judge}: {result.ours} {result.why}".rstrip()
+            ours = ours if result.disagrees else ""
             says = f"{observed.outcome} {observed.detail}: {observed.gist}{ours}"
             failure = ElementTree.SubElement(case, "failure", type=kind, message=_clean(says))
             failure.text = _clean(observed.log)
+        elif result.file in contrary:
+            ElementTree.SubElement(case, "system-out").text = _clean(contrary[result.file])
     suites = ElementTree.Element("testsuites", name=JUNIT)
     suites.append(suite)
     ElementTree.indent(suites)
     return ElementTree.tostring(suites, "unicode", xml_declaration=True) + "\n"
+
+
+def _sentences(run: Run) -> dict[str, str]:
+    """File -> how it contradicts the manifest, which by itself is no failure."""
+    return {
+        file: f"{what} {mutation}"
+        for what, found in (
+            ("taken, to be refused for", run.taken),
+            ("refused, to be accepted with", run.rejected),
+        )
+        for mutation, files in found.items()
+        for file in files
+    }
 
 
 def _clean(words: str) -> str:

@@ -607,7 +607,7 @@ def test_disagreements_are_grouped(tmp_path: Path) -> None:
     code, said = invoked(*asked, *true)
     assert code == 1
     assert "200 files · 200 ok · " in said
-    group = said[said.index("disagreement: we say refuses, it does: ok · ") :].split("\n\n")[0]
+    group = said[said.index("says refuses, it does: ok · ") :].split("\n\n")[0]
     total, rows = int(group.splitlines()[0].split()[-2]), group.splitlines()[2:]
     row = re.fullmatch(r" +(\d+) +([a-z-]+) +\d{5}-\2\.slot \+ (\d+) more", rows[0])
     assert row is not None
@@ -796,3 +796,144 @@ def test_says_what_was_taken_wrongly(tmp_path: Path) -> None:
     assert "position-plus-one" not in taken
     code, said = invoked("run", files, "--", "true", "{}")
     assert "to be refused for" in said
+
+
+def by_name(path: Path) -> tuple[str, ...]:
+    """A loader that does what the name of its file says, as in `refuse-ok` after the dash."""
+    body = "case $1 in *-ok) exit 0;; *-refused) exit 1;; *) kill -SEGV $$;; esac\n"
+    return ("--", *script(path, body))
+
+
+def with_manifest(folder: Path) -> Path:
+    """A file for everything that a manifest can expect and a loader can do; one more is in none."""
+    folder.mkdir()
+    entries = []
+    for must in ("refuse", "accept", "either"):
+        for does in ("ok", "refused", "crash"):
+            name = f"{must}-{does}"
+            (folder / name).write_bytes(state(3))
+            expected = {"loader": must}
+            entries.append({"file": name, "mutator": f"to-{must}", "expected": expected})
+    (folder / "manifest.json").write_text(json.dumps({"files": entries}))
+    return folder
+
+
+def test_a_manifest_says_what_is_expected(tmp_path: Path) -> None:
+    """With --compare it goes before what `inspect` says: that takes all of these for sound."""
+    files, loader = with_manifest(tmp_path / "files"), by_name(tmp_path / "loader")
+    for name in ("found-ok", "found-refused"):
+        (files / name).write_bytes(state(3))
+    code, said = invoked("run", files, "--compare", "--json", *loader)
+    found = json.loads(said)
+    judged = {one["file"]: (one["ours"], one["why"]) for one in found["disagreements"]}
+    assert (code, judged) == (
+        1,
+        {
+            "accept-refused": ("accepts", "to-accept"),
+            "found-refused": ("accepts", None),
+            "refuse-ok": ("refuses", "to-refuse"),
+        },
+    )
+    _, said = invoked("run", files, "--compare", *loader)
+    assert "disagreement: manifest.json says refuses, it does: ok · 1 file" in said
+    assert "disagreement: we say accepts, it does: refused · 1 file" in said
+    assert "to be refused for" not in said, "that is said already"
+    for name in ("accept-refused", "found-refused", "refuse-ok"):
+        (files / name).unlink()
+    code, said = invoked("run", files, "--compare", "--json", *loader)
+    assert (code, json.loads(said)["disagreements"]) == (1, []), "there are crashes still"
+
+
+def test_what_contradicts_a_manifest_is_told_without_compare(tmp_path: Path) -> None:
+    files, loader = with_manifest(tmp_path / "files"), by_name(tmp_path / "loader")
+    for path in files.glob("*-crash"):
+        path.unlink()
+    xml = tmp_path / "run.xml"
+    code, said = invoked("run", files, "--json", "--junit", xml, *loader)
+    found = json.loads(said)
+    assert (code, found["disagreements"]) == (0, [])
+    assert found["taken"] == {"to-refuse": ["refuse-ok"]}
+    assert found["rejected"] == {"to-accept": ["accept-refused"]}
+    page = xml.read_text()
+    assert "<failure" not in page
+    assert re.findall("<system-out>(.*)</system-out>", page) == [
+        "refused, to be accepted with to-accept",
+        "taken, to be refused for to-refuse",
+    ]
+    _, said = invoked("run", files, *loader)
+    assert re.search(r"taken +to be refused for +as in\n +1 +to-refuse +refuse-ok\n", said)
+    assert re.search(r"refused +to be accepted with +as in\n +1 +to-accept +accept-refused\n", said)
+
+
+def test_a_server_that_is_named_goes_before_a_manifest(tmp_path: Path) -> None:
+    """Its build restores these states, so none of them is said to be taken wrongly."""
+    files, loader = with_manifest(tmp_path / "files"), by_name(tmp_path / "loader")
+    code, said = invoked("run", files, "--compare", "--build", "b9473", "--json", *loader)
+    found = json.loads(said)
+    refused = {one["file"] for one in found["disagreements"] if one["outcome"] == "refused"}
+    assert {one["ours"] for one in found["results"]} == {"accepts"}
+    assert refused == {"refuse-refused", "accept-refused", "either-refused"}
+    assert (code, found["taken"]) == (1, {})
+    assert found["rejected"] == {"to-accept": ["accept-refused"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "not a JSON document"),
+        ("{", "not a JSON document"),
+        ('{"files": [{"file": "0.sl', "not a JSON document"),
+        ("[" * 100_000, "not a JSON document"),
+        ("[]", "not a manifest of fuzz generate or fuzz mutate"),
+        ('{"files": 3}', "not a manifest of fuzz generate or fuzz mutate"),
+        ('{"files": ["0.slot"]}', "not a manifest of fuzz generate or fuzz mutate"),
+        ('{"files": [{"file": 3}]}', "not a manifest of fuzz generate or fuzz mutate"),
+        (
+            '{"files": [{"file": "0.slot", "expected": {"loader": "perhaps"}}]}',
+            "not a manifest of fuzz generate or fuzz mutate",
+        ),
+    ],
+)
+def test_a_manifest_of_no_known_form(tmp_path: Path, content: str, why: str) -> None:
+    files = filled(tmp_path / "files")
+    (path := files / "manifest.json").write_text(content)
+    code, said = invoked("run", files, "--", "true", "{}")
+    assert (code, said.count("slotscope: ")) == (0, 1)
+    assert f"slotscope: {path}: {why}; it is left out of account\n" in said
+    _, said = invoked("run", files, "--json", "--", "true", "{}")
+    assert json.loads(said)["manifest"] == {"fault": why, "files_not_in_it": None}
+
+
+def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
+    files = filled(tmp_path / "files")
+    os.mkfifo(path := files / "manifest.json")
+    assert f"{path}: not a regular file; it is left" in invoked("run", files, "--", "true", "{}")[1]
+    path.unlink()
+    path.symlink_to("nowhere")
+    _, said = invoked("run", files, "--", "true", "{}")
+    assert f"{path}: No such file or directory; it is left" in said
+
+
+def test_files_that_a_manifest_does_not_list(tmp_path: Path) -> None:
+    files = with_manifest(tmp_path / "files")
+    said = invoked("run", files, "--", "true", "{}")[1]
+    assert "not in manifest.json" not in said
+    for n, says in ((1, "1 file is not in manifest.json"), (2, "2 files are not in manifest.json")):
+        (files / f"left-{n}").write_bytes(b"1")
+        assert f"\n{says}\n" in invoked("run", files, "--", "true", "{}")[1]
+    found = json.loads(invoked("run", files, "--json", "--", "true", "{}")[1])
+    assert found["manifest"] == {"fault": None, "files_not_in_it": 2}
+    (files / "manifest.json").unlink()
+    found = json.loads(invoked("run", files, "--json", "--", "true", "{}")[1])
+    assert found["manifest"] is None
+
+
+def test_of_generated_files_inspection_decides(tmp_path: Path) -> None:
+    """Their manifest says what they are, and nothing of loaders."""
+    files = tmp_path / "files"
+    invoked("generate", "--out", files, "--layout", "ggsq2.kv", "--count", "2")
+    (first, second) = json.loads((files / "manifest.json").read_text())["files"]
+    (files / second["file"]).write_bytes((files / first["file"]).read_bytes()[:-1])
+    found = json.loads(invoked("run", files, "--compare", "--json", "--", "true", "{}")[1])
+    assert [one["ours"] for one in found["results"]] == ["accepts", "refuses"]
+    assert {one["by_manifest"] for one in found["results"]} == {False}
