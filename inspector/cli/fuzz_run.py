@@ -101,6 +101,9 @@ def run(
 ) -> None:
     """Give every file of DIR to a loader, and report crashes, hangs and disagreements.
 
+    A program gets the file itself, not a copy: "spoilt" says that it changed the file, or what lies
+    beside it.
+
     A server restores each file into its empty slot 0, evaluates a token more, erases the slot, and
     answers a prompt that it answered before the first file: "spoilt" says that it does so
     otherwise now. Of mutants it is also said which were taken though they are to be refused, and

@@ -49,7 +49,7 @@ class Outcome(StrEnum):
     HANG = "hang"
     MEMORY = "out of memory"
     SPOILT = "spoilt"
-    """A server lives on, but what the file left in it shows in answers to other prompts."""
+    """What the file left in a server shows in other answers, or a program changed the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,14 @@ class Observed:
             return self.outcome, self.detail.partition(" in ")[2]
         works = _XCPU in self.detail or self.cpu_seconds >= _AT_WORK * self.seconds
         return self.outcome, "computes" if works else "waits"
+
+
+_SPOILT = {
+    Outcome.OK: "",
+    Outcome.REFUSED: ", though it refused the file",
+    Outcome.HANG: ", and does not end",
+}
+"""What came otherwise of a file that a program changed."""
 
 
 class NoLoader(Exception):
@@ -159,6 +167,7 @@ class CommandLoader:
         """Give it a file, and `patience` times the seconds of its limits."""
         seconds = patience * self.limits.seconds
         words = [word.replace(PLACE, str(path)) for word in self.command]
+        before = _stats(path)
         start = time.monotonic()
         process = subprocess.Popen(
             limited(words, self.limits, cpu=True),
@@ -186,6 +195,7 @@ class CommandLoader:
                 cpu_seconds = self.limits.cpu_seconds
                 detail += f", {cpu_seconds} s of CPU time"
         gist = "" if outcome is Outcome.OK else gist_of(log, (str(path), path.name))
+        outcome, detail = _with_harm(outcome, detail, _harm(path, before, _stats(path)))
         took = time.monotonic() - start
         return Observed(outcome, detail, gist, took, log[-LOG_BYTES:], cpu_seconds)
 
@@ -199,6 +209,40 @@ class CommandLoader:
 def beside(path: Path) -> tuple[Path, ...]:
     """Where the companions of a file lie, if it has any."""
     return tuple(path.with_name(path.name + suffix) for suffix in BESIDE)
+
+
+_Stats = dict[Path, tuple[tuple[int, ...], ...]]
+"""Of each name size, time of the last change, device and inode: of a link and where it leads."""
+
+
+def _stats(path: Path) -> _Stats:
+    """What tells whether a file, or what lies beside it, was changed."""
+    places = (path, *beside(path))
+    return {one: (_stat(one, follow=False), _stat(one, follow=True)) for one in places}
+
+
+def _stat(path: Path, *, follow: bool) -> tuple[int, ...]:
+    """What the system says of a name; nothing if it gives none."""
+    with suppress(OSError):
+        found = path.stat(follow_symlinks=follow)
+        return found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino
+    return ()
+
+
+def _harm(path: Path, before: _Stats, after: _Stats) -> str:
+    """What a program did to the file that it was given, or to what lies beside it; else empty."""
+    if before[path] != after[path]:
+        return f"{'changes' if after[path][1] else 'removes'} the file that it is given"
+    return "" if before == after else "changes what lies beside the file"
+
+
+def _with_harm(outcome: Outcome, detail: str, harm: str) -> tuple[Outcome, str]:
+    """The outcome for a file that was changed: a crash stays one."""
+    if not harm:
+        return outcome, detail
+    if outcome in _SPOILT:
+        return Outcome.SPOILT, harm + _SPOILT[outcome]
+    return outcome, f"{detail}, and {harm}"
 
 
 def limited(words: Sequence[str], limits: Limits, *, cpu: bool) -> list[str]:

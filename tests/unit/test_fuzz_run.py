@@ -937,3 +937,47 @@ def test_of_generated_files_inspection_decides(tmp_path: Path) -> None:
     found = json.loads(invoked("run", files, "--compare", "--json", "--", "true", "{}")[1])
     assert [one["ours"] for one in found["results"]] == ["accepts", "refuses"]
     assert {one["by_manifest"] for one in found["results"]} == {False}
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "detail"),
+    [
+        ('echo x >>"$1"', "spoilt", "changes the file that it is given"),
+        ('rm "$1"', "spoilt", "removes the file that it is given"),
+        ('cp "$1" "$1~"; mv "$1~" "$1"', "spoilt", "changes the file that it is given"),
+        ('printf x >"$1.new"; rm "$1.new"', "ok", ""),
+        ('echo x >>"$1.ckpt"', "spoilt", "changes what lies beside the file"),
+        ('rm "$1.gen"', "spoilt", "changes what lies beside the file"),
+        ('touch "$1.tmp"', "spoilt", "changes what lies beside the file"),
+        (
+            'echo x >>"$1"; exit 1',
+            "spoilt",
+            "changes the file that it is given, though it refused the file",
+        ),
+        (
+            'echo x >>"$1"; exec sleep 60',
+            "spoilt",
+            "changes the file that it is given, and does not end",
+        ),
+        (
+            'echo x >>"$1"; kill -SEGV $$',
+            "crash",
+            "SIGSEGV, and changes the file that it is given",
+        ),
+    ],
+)
+def test_a_program_must_leave_its_file_alone(
+    tmp_path: Path, body: str, outcome: str, detail: str
+) -> None:
+    """That is seen at the first load; our verdict is on the file as it was."""
+    (files := tmp_path / "files").mkdir()
+    (files / "0.slot").write_bytes(state(3))
+    (files / "0.slot.gen").symlink_to("nowhere")
+    (tmp_path / "away").write_bytes(b"1")
+    (files / "0.slot.ckpt").symlink_to(tmp_path / "away")
+    loader = script(tmp_path / "loader", f"{body}\n")
+    asked = ("--timeout", "1" if "sleep" in body else "60", "--compare", "--json")
+    code, said = invoked("run", files, *asked, "--", *loader)
+    (result,) = json.loads(said)["results"]
+    assert (result["outcome"], result["detail"]) == (outcome, detail)
+    assert (code, result["ours"]) == (int(outcome != "ok"), "accepts")
