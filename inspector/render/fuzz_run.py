@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -57,11 +58,18 @@ def page(run: Run) -> Iterator[RenderableType]:
     yield from _contrary(run, run.rejected, "refused", "to be accepted with")
     if refusals := run.failures(Outcome.REFUSED):
         yield Text()
-        table = columns("refused", "because", numbers=("refused",))
-        for failure in refusals:
-            because = failure.observed.gist or failure.observed.detail
-            table.add_row(f"{len(failure.results):,}", text(because))
-        yield table
+        yield _refusals(refusals)
+
+
+def _refusals(refusals: tuple[Failure, ...]) -> RenderableType:
+    """A row for each kind; what two of them say alike is told apart by the exit codes."""
+    table = columns("refused", "because", numbers=("refused",))
+    n_alike = Counter(failure.observed.gist for failure in refusals)
+    for failure in refusals:
+        gist, detail = failure.observed.gist, failure.observed.detail
+        because = f"{gist} ({detail})" if gist and n_alike[gist] > 1 else gist or detail
+        table.add_row(f"{len(failure.results):,}", text(because))
+    return table
 
 
 def _summary(run: Run) -> str:

@@ -981,3 +981,16 @@ def test_a_program_must_leave_its_file_alone(
     (result,) = json.loads(said)["results"]
     assert (result["outcome"], result["detail"]) == (outcome, detail)
     assert (code, result["ours"]) == (int(outcome != "ok"), "accepts")
+
+
+def test_refusals_that_say_the_same_are_told_apart(tmp_path: Path) -> None:
+    files = filled(tmp_path / "files", 4)
+    body = "case $1 in */[01].slot) n=3;; */2.slot) n=4;; *) echo other; exit 4;; esac\n"
+    loader = script(tmp_path / "loader", f"{body}echo no magic; exit $n\n")
+    said = invoked("run", files, "--", *loader)[1]
+    rows = [line.split(maxsplit=1) for line in said[said.index("because") :].splitlines()[1:]]
+    assert rows == [
+        ["2", "no magic (exit code 3)"],
+        ["1", "no magic (exit code 4)"],
+        ["1", "other"],
+    ]
