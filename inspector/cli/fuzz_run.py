@@ -118,7 +118,6 @@ def run(
     loader, held it up, spoilt it, or was judged otherwise by us; what a manifest expects counts for
     it with --compare only.
     """
-    from inspector.fuzzing.listing import MANIFEST
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.run import JOURNAL, Campaign, OtherRun
     from inspector.render.page import counted
@@ -139,13 +138,7 @@ def run(
             campaign = Campaign(folder, loader, name, journal, predict, junit, listed=not named)
             if not campaign.files:
                 raise Unreadable(f"{folder}: no files")
-            if fault := campaign.listing.fault:
-                complain(f"{folder / MANIFEST}: {fault}; it is left out of account")
-            if n := campaign.n_outdated:
-                complain(
-                    f"{journal}: {counted(n, 'result')} not used: the program has changed since, "
-                    "or the limits are others"
-                )
+            _complain_of(campaign)
             stopped = _watched(campaign, jobs)
             found = campaign.report()
             if junit is not None:
@@ -161,6 +154,22 @@ def run(
     except (NoLoader, OtherRun, BadTarget, Unreadable) as error:
         complain(str(error))
     raise typer.Exit(code)
+
+
+def _complain_of(campaign: Campaign) -> None:
+    """Say what of the manifest and of the journal is left out of account."""
+    from inspector.fuzzing.listing import MANIFEST
+    from inspector.render.page import counted
+
+    if fault := campaign.listing.fault:
+        complain(f"{campaign.folder / MANIFEST}: {fault}; it is left out of account")
+    if n := campaign.done.n_outdated:
+        complain(
+            f"{campaign.journal}: {counted(n, 'result')} not used: the program has changed since, "
+            "or the limits are others"
+        )
+    if n := campaign.done.n_unreadable:
+        complain(f"{campaign.journal}: {counted(n, 'line')} not used: no result can be read there")
 
 
 def _loader(

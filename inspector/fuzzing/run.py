@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from stat import S_IFMT, S_ISREG
-from typing import IO
+from typing import IO, Any
 
 from xxhash import xxh3_128
 
@@ -31,6 +32,7 @@ from inspector.source import Unreadable
 JOURNAL = ".slotscope-run.jsonl"
 """Name of the journal in the folder of the files."""
 SCHEMA = "slotscope.fuzz-run/1"
+_HEX = re.compile("[0-9a-f]*")
 _CHUNK = 1 << 20
 _PATIENCE = 3.0
 """How many times its seconds a file is given, alone, before it is called a hang."""
@@ -246,7 +248,7 @@ class Campaign:
         self.journal, self.ours, self.listed = journal, ours, listed
         self.files = _files(folder, journal, page)
         self.listing = listing_of(folder)
-        self._known, self.n_outdated = _read(journal, command, loader.version)
+        self.done = _read(journal, command, loader.version)
         self._n_known = 0
         self._writing = threading.Lock()
         self._stopping = False
@@ -323,7 +325,7 @@ class Campaign:
         What ends after the run was stopped is no result: it may be that we killed the loader.
         """
         key = name, digest, near = self._name(path), _digest(path), _beside(path)
-        known = self._known.get(key)
+        known = self.done.results.get(key)
         ours, why, listed = self._expected(path, name)
         if known is not None:
             result = replace(known, ours=ours, why=why, listed=listed)
@@ -465,50 +467,70 @@ def _entry(result: Result, version: str) -> dict[str, object]:
     return {**names, "version": version, **observed}
 
 
-def _read(
-    journal: Path, command: str, version: str
-) -> tuple[dict[tuple[str, str, str], Result], int]:
-    """The results that a journal holds; a line that was cut is done again.
+@dataclass(frozen=True)
+class Journal:
+    """What a journal holds.
 
-    Returns:
-        Those of this version of the loader, and the number of files with none but of others.
+    Attributes:
+        results: of this version of the loader, by file, its digest and that of what lies beside it.
+        n_outdated: files with results of other versions only.
+        n_unreadable: lines that are no results.
+    """
+
+    results: Mapping[tuple[str, str, str], Result] = field(default_factory=dict)
+    n_outdated: int = 0
+    n_unreadable: int = 0
+
+
+def _read(journal: Path, command: str, version: str) -> Journal:
+    """The results that a journal holds; a line that was cut is done again.
 
     Raises:
         OtherRun: if it is of another loader.
     """
-    found: dict[tuple[str, str, str], Result] = {}
-    outdated: set[tuple[str, str, str]] = set()
     try:
         lines = journal.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
-        return found, 0
+        return Journal()
     except OSError as error:
         raise OtherRun(f"{journal}: {error.strerror}") from error
-    head: object = None
-    for index, line in enumerate(lines):
-        entry: object = None
-        with suppress(ValueError):
-            entry = json.loads(line)
-        if index == 0:
-            head = entry
-        elif isinstance(entry, dict):
-            with suppress(KeyError, ValueError, TypeError):
-                result = _result(entry)
-                key = result.file, result.digest, result.beside
-                if entry.get("version") == version:
-                    found[key] = result
-                else:
-                    outdated.add(key)
-    if lines and (not isinstance(head, dict) or head.get("schema") != SCHEMA):
+    if not lines:
+        return Journal()
+    head = _parsed(lines[0])
+    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
         raise OtherRun(f"{journal} is no journal of fuzz run")
-    if isinstance(head, dict) and head.get("command") != command:
+    if head.get("command") != command:
         raise OtherRun(
             f"{journal} is the journal of {head.get('command')}: remove it, or name another --state"
         )
-    if lines and not lines[-1].endswith("\n"):
+    if not lines[-1].endswith("\n"):
         with _appended(journal) as file:
             file.write("\n")
-    return found, len(outdated - found.keys())
+    return _results(lines[1:], version)
+
+
+def _results(lines: Iterable[str], version: str) -> Journal:
+    found: dict[tuple[str, str, str], Result] = {}
+    outdated: set[tuple[str, str, str]] = set()
+    n_unreadable = 0
+    for line in lines:
+        try:
+            made_by, result = _result(_parsed(line))
+        except (KeyError, TypeError, ValueError):
+            n_unreadable += 1
+            continue
+        key = result.file, result.digest, result.beside
+        if made_by == version:
+            found[key] = result
+        else:
+            outdated.add(key)
+    return Journal(found, len(outdated - found.keys()), n_unreadable)
+
+
+def _parsed(line: str) -> object:
+    with suppress(ValueError, RecursionError):
+        return json.loads(line)
+    return None
 
 
 def _appended(journal: Path) -> IO[str]:
@@ -520,7 +542,15 @@ def _appended(journal: Path) -> IO[str]:
         ) from error
 
 
-def _result(entry: dict[str, object]) -> Result:
+def _result(entry: Any) -> tuple[str, Result]:
+    """What a line of a journal says: the version of the loader, and the result.
+
+    Raises:
+        KeyError, TypeError, ValueError: if it is no result.
+    """
+    version, beside = str(entry["version"]), str(entry.get("beside", ""))
+    if not all(map(_HEX.fullmatch, (version, entry["digest"], beside))):
+        raise ValueError
     observed = Observed(
         Outcome(str(entry["outcome"])),
         str(entry["detail"]),
@@ -529,5 +559,4 @@ def _result(entry: dict[str, object]) -> Result:
         str(entry["log"]),
         None if (used := entry.get("cpu_seconds")) is None else float(str(used)),
     )
-    beside = str(entry.get("beside", ""))
-    return Result(str(entry["file"]), str(entry["digest"]), observed, beside=beside)
+    return version, Result(str(entry["file"]), entry["digest"], observed, beside=beside)

@@ -994,3 +994,28 @@ def test_refusals_that_say_the_same_are_told_apart(tmp_path: Path) -> None:
         ["1", "no magic (exit code 4)"],
         ["1", "other"],
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "garbage",
+        "{}",
+        "[]",
+        "[" * 100_000,
+        '{"file": "0.slot", "digest": "x", "outcome": "ok", "detail": "", "gist": "", '
+        '"seconds": 1, "log": ""}',
+        '{"file": "0.slot", "digest": "0", "version": "#", "outcome": "ok", "detail": "", '
+        '"gist": "", "seconds": 1, "log": ""}',
+    ],
+)
+def test_lines_of_a_journal_that_cannot_be_read(tmp_path: Path, line: str) -> None:
+    files = filled(tmp_path / "files")
+    asked = ("run", files, "--", "true", "{}")
+    invoked(*asked)
+    with (journal := files / ".slotscope-run.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    code, said = invoked(*asked)
+    assert f"slotscope: {journal}: 1 line not used: no result can be read there\n" in said
+    assert (code, "the program has changed" in said) == (0, False)
+    assert "3 results taken from" in said
