@@ -57,13 +57,19 @@ _REFUSES = typer.Option(
     min=1,
     max=255,
     metavar="CODE",
-    help="An exit code of CMD that means a refusal; others are crashes. Repeatable; default: all.",
+    help="An exit code of CMD that means a refusal; others are crashes. Repeatable; default: all, "
+    "also 137 of a shell, but not what shells make of crashes, as 134 and 139.",
 )
 
 
 def run(
     folder: Path = typer.Argument(
-        ..., metavar="DIR", exists=True, file_okay=False, help="The files, also in folders below."
+        ...,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        help="The files, also in folders below; hidden ones are not loaded, nor companions by "
+        "themselves.",
     ),
     command: list[str] | None = _COMMAND,
     server: str | None = _SERVER,
@@ -109,7 +115,8 @@ def run(
     otherwise now. Of mutants it is also said which were taken though they are to be refused, and
     which were refused though they are to be accepted.
 
-    A report of a sanitizer is a crash, whatever the exit code. What takes too long, and did not use
+    A report of a sanitizer is a crash, whatever the exit code, and an end by SIGKILL counts as out
+    of memory. What takes too long, and did not use
     processors all the while, is loaded once more at the end, alone and for three times as long,
     before it is called a hang.
 

@@ -280,6 +280,10 @@ def test_the_original_is_not_made_small(tmp_path: Path) -> None:
 
 def test_exit_codes() -> None:
     assert ended(0, "") == (Outcome.OK, "")
+    assert ended(-9, "") == (Outcome.MEMORY, "SIGKILL")
+    assert ended(137, "") == (Outcome.REFUSED, "exit code 137")
+    assert ended(137, "", frozenset({1})) == (Outcome.CRASH, "exit code 137")
+    assert ended(134, "", frozenset({134})) == (Outcome.CRASH, "SIGABRT")
     assert ended(3, "") == (Outcome.REFUSED, "exit code 3")
     assert ended(3, "", frozenset({1})) == (Outcome.CRASH, "exit code 3")
     assert ended(-6, "") == (Outcome.CRASH, "SIGABRT")
@@ -1019,3 +1023,22 @@ def test_lines_of_a_journal_that_cannot_be_read(tmp_path: Path, line: str) -> No
     assert f"slotscope: {journal}: 1 line not used: no result can be read there\n" in said
     assert (code, "the program has changed" in said) == (0, False)
     assert "3 results taken from" in said
+
+
+def test_what_is_not_loaded(tmp_path: Path) -> None:
+    """The help says so, and how the ends of programs are taken (`test_exit_codes`)."""
+    files = filled(tmp_path / "files", 1)
+    (files / ".hidden").mkdir()
+    for name in (".hidden.slot", ".hidden/1.slot", "0.slot.ckpt", "alone.slot.ckpt"):
+        (files / name).write_bytes(b"1")
+    found = json.loads(invoked("run", files, "--json", "--", "true", "{}")[1])
+    assert [one["file"] for one in found["results"]] == ["0.slot", "alone.slot.ckpt"]
+    says = " ".join(invoked("run", "--help")[1].split())
+    for words in (
+        "hidden ones are not loaded, nor companions by themselves",
+        "an end by SIGKILL counts as out of memory",
+        "also 137 of a shell, but not what shells make of crashes, as 134 and 139",
+        "A program gets the file itself, not a copy",
+        "what a manifest expects counts for it with --compare only",
+    ):
+        assert words in says
