@@ -312,7 +312,7 @@ def _one_word_away(
                 return None  # what explains every byte gives way to what nothing speaks against
             return reading.score if reading.sound else None
 
-        if mended := single_mend(reading.decoding.root, trouble, whole):
+        if mended := single_mend(source, reading.decoding.root, trouble, whole):
             points, mend = mended
             found.append((-points, mend.change, order[layout.id], layout, mend))
     return min(found)[3:] if found else None

@@ -1,19 +1,23 @@
 """One word away: the single changed word with which a damaged file would be whole.
 
 A file that stops early is either cut or has a word that lies. Where another value of one count,
-flag, type or size makes
-a layout explain the file to its exact end, with every other fact in its favour, the word is the
-damage.
+flag, type or size makes a layout explain the file to its exact end, with every other fact in its
+favour, the word is the damage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from inspector.node import Kind, Node, walk
 from inspector.source import Source
 from inspector.span import Span
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _COUNTS = ("n_token_count", "n_tokens", "n_stream", "cell_count", "n_layer", "count", "n_media")
 _FLAGS = ("v_trans", "v_state", "s_trans", "qnext_state", "dsa_indexer_state")
@@ -28,6 +32,12 @@ _SIZES = (
     "v_size_el",
     "n_embd_v_gqa",
 )
+_CELL_WORDS = (2, 3, 5, 6)
+"""Words of a cell: position, number of sequences, coordinates and token of some, its sequence."""
+_EXTENSION_WORDS = (0, 2, 3)
+_FIRST_CELLS, _CELLS_READ = 1 << 8, 1 << 20
+"""Bytes in which cells are looked for at first, and at most."""
+_MOST_SEQUENCES = 256
 _MOST_WORDS = 12
 _MOST_SIZES = 3
 
@@ -101,7 +111,7 @@ class Patched(Source):
         return len(data)
 
 
-def mends(root: Node, trouble: int) -> Iterator[Mend]:
+def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
     """Words worth another value in a reading that went wrong at offset `trouble`.
 
     Counts and flags before it, and the sizes next to it.
@@ -120,7 +130,10 @@ def mends(root: Node, trouble: int) -> Iterator[Mend]:
     sizes = [pair for pair in fields if pair[1].name in _SIZES][-_MOST_SIZES:]
     for path, node in reversed(words + sizes):
         stored = int(node.value)  # type: ignore[arg-type]
-        for value in _other_values(node, stored, fields, n_tokens):
+        values = _other_values(node, stored, fields, n_tokens)
+        if node.name == "cell_count":
+            values |= _cells_behind(source, node.span.stop, uneven=not stored)
+        for value in values:
             if value != stored and 0 <= value < 1 << (8 * len(node.span) - 1):
                 yield Mend(path, node.span, stored, value)
 
@@ -143,12 +156,75 @@ def _other_values(
     return values | {n_tokens} if node.name == "cell_count" else values
 
 
+def _cells_behind(source: Source, offset: int, *, uneven: bool) -> set[int]:
+    """How many rows from `offset` on look like cells: what may be their count.
+
+    Words behind the cells can look like one more.
+
+    Args:
+        source: what was read.
+        offset: where the cells begin.
+        uneven: whether they may be of several sequences.
+    """
+    found = {_even(source, offset, width) for width in _CELL_WORDS}
+    if uneven:
+        words = _words(source, offset, _CELLS_READ).tolist()
+        found |= {_uneven(words, more) for more in _EXTENSION_WORDS}
+    return (found | {n - 1 for n in found}) - {0, -1}
+
+
+def _words(source: Source, offset: int, size: int) -> NDArray[np.int32]:
+    import numpy as np
+
+    data = source.read_at(offset, size)
+    return np.frombuffer(data[: len(data) // 4 * 4], "<i4")
+
+
+def _even(source: Source, offset: int, width: int) -> int:
+    """How many rows of so many words look like cells of one sequence at changing positions."""
+    import numpy as np
+
+    size = _FIRST_CELLS
+    while True:
+        words = _words(source, offset, size)
+        rows = words[: len(words) // width * width].reshape(-1, width)
+        if not len(rows) or not 0 <= rows[0, 1] <= 1:
+            return 0
+        alike = (rows[:, 0] >= 0) & (rows[:, 1] == rows[0, 1])
+        alike[1:] &= np.diff(rows[:, 0]) != 0
+        if width > _CELL_WORDS[0]:
+            alike &= rows[:, -1] == rows[0, -1]
+        n = len(rows) if alike.all() else int(alike.argmin())
+        if n < len(rows) or size == _CELLS_READ:
+            return n
+        size = min(16 * size, _CELLS_READ)
+
+
+def _uneven(words: list[int], more: int) -> int:
+    """How many rows look like cells that name all their sequences, in ascending order.
+
+    Args:
+        words: from the first cell on.
+        more: words of their extension.
+    """
+    n = at = 0
+    while at + 1 < len(words) and words[at] >= 0 and 0 < words[at + 1] <= _MOST_SEQUENCES:
+        first = at + 2 + more
+        ids, at = words[first : first + words[at + 1]], first + words[at + 1]
+        named = at <= len(words) and ids == sorted(set(ids))
+        if not named or not 0 <= ids[0] <= ids[-1] < _MOST_SEQUENCES:
+            break
+        n += 1
+    return n
+
+
 def single_mend(
-    root: Node, trouble: int, whole: Callable[[Mend], int | None]
+    source: Source, root: Node, trouble: int, whole: Callable[[Mend], int | None]
 ) -> tuple[int, Mend] | None:
     """The best word to change in one reading.
 
     Args:
+        source: what was read.
         root: the tree of the reading.
         trouble: where it went wrong.
         whole: how well the file reads with a word changed; None if it is not whole then.
@@ -156,5 +232,6 @@ def single_mend(
     Returns:
         How well, and the word, of equal ones that which changes least; None if none helps.
     """
-    found = [(points, mend) for mend in mends(root, trouble) if (points := whole(mend)) is not None]
+    tried = ((whole(mend), mend) for mend in mends(source, root, trouble))
+    found = [(points, mend) for points, mend in tried if points is not None]
     return max(found, key=lambda pair: (pair[0], -pair[1].change), default=None)

@@ -259,12 +259,15 @@ _NUMBERS = {
 def _readable(record: CheckpointRecord) -> bool:
     """Whether a layout explains the blob, perhaps with bytes behind it.
 
-    Keys and values of no bytes are what zeros in place of the rest look like.
+    Keys and values of no bytes are what zeros in place of the rest look like, and of no cells what
+    a wrong count leaves.
     """
     blob = record.blob
     if blob is None or not blob.ended:
         return False
-    filled = all(block.row_bytes for part in blob.sections for block in (*part.k, *part.v))
+    filled = all(part.cells for part in blob.sections) and all(
+        block.row_bytes for part in blob.sections for block in (*part.k, *part.v)
+    )
     return blob.sound or (blob.rest is not None and filled)
 
 

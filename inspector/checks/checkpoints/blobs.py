@@ -59,7 +59,7 @@ def check_blob(subject: ListSubject, record: CheckpointRecord) -> Iterator[Findi
             f"{record.n_tgt:,} bytes",
         )
     else:
-        spoilt = list(_geometry(subject, record, blob))
+        spoilt = [*_geometry(subject, record, blob), *_sequences(subject, record, blob)]
         yield from spoilt
         if not spoilt:
             yield from _cells(subject, record, blob)
@@ -103,6 +103,28 @@ def _geometry(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Ite
                     f"has {what} {here} in its {own.kind} section, the state {there}",
                     f"{what} {there}",
                     f"{what} {here}",
+                )
+                return
+
+
+def _sequences(subject: ListSubject, record: CheckpointRecord, blob: Blob) -> Iterator[Finding]:
+    """A blob holds one sequence: every cell has as many ids as its format has room for."""
+    for section in blob.sections:
+        for table in section.tables:
+            names = [name for name, _ in table.fields]
+            if table.ragged or "n_seq_id" not in names:
+                continue
+            found, fits = table.column("n_seq_id"), int("seq_id" in names)
+            wrong = np.flatnonzero(found != fits)
+            if len(wrong):
+                index = int(wrong[0])
+                yield subject.of_blob(
+                    "blob-unreadable",
+                    record,
+                    f"holds cell {index} with n_seq_id {found[index]}: {len(wrong):,} of its "
+                    f"{len(found):,} cells are such",
+                    f"n_seq_id {fits}",
+                    f"n_seq_id {found[index]}",
                 )
                 return
 

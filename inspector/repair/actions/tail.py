@@ -5,16 +5,26 @@ from __future__ import annotations
 from inspector.render.page import counted
 from inspector.repair.draft import Draft, Step
 from inspector.repair.segments import size_of
+from inspector.repair.state import Refused
 
 ACTION = "strip-trailing"
 
 
 def strip_trailing(draft: Draft) -> None:
-    """Cut off what follows the end."""
+    """Cut off what follows the end.
+
+    Raises:
+        Refused: if it may be what a section holds that is empty by its count.
+    """
     if not draft.tail:
         return
     reading, size = draft.report.identification.reading, size_of(draft.tail)
     padded = reading is not None and reading.padded
+    empty = next((part.path for part in draft.report.sections if not part.cells), None)
+    if empty is not None and not padded and len(draft.state.tokens.ids):
+        raise Refused(
+            f"{empty} is said to hold no cells, and the bytes behind the end may be what it holds"
+        )
     codes = (finding.code for finding in draft.report.findings)
     model = draft.target.memory if draft.target is not None else None
     proven = model is not None and not any(code.startswith("model.") for code in codes)
