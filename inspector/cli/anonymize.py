@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
-from inspector.cli.output import complain, document
+from inspector.cli.output import complain, document, see_file_name
 
 
 def anonymize(
@@ -33,6 +33,7 @@ def anonymize(
     from inspector.repair.state import Refused
     from inspector.source import Unreadable
 
+    see_file_name(output)
     code = USAGE
     try:
         made = anonymized(file)

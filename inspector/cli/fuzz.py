@@ -11,7 +11,7 @@ import typer
 from inspector.cli.completion import layout_ids
 from inspector.cli.exits import USAGE
 from inspector.cli.fuzz_mutate import mutate
-from inspector.cli.fuzz_output import manifest, put, ready
+from inspector.cli.fuzz_output import folder, manifest, put, ready
 from inspector.cli.fuzz_run import dictionary, minimize, run
 from inspector.cli.output import complain, document
 from inspector.cli.usage import Commands
@@ -39,7 +39,9 @@ fuzz.command()(mutate)
 
 @fuzz.command()
 def generate(
-    out: Path = typer.Option(..., "--out", metavar="DIR", help="Where to write; must be empty."),
+    out: Path = typer.Option(
+        ..., "--out", metavar="DIR", parser=folder, help="Where to write; must be empty."
+    ),
     layout: list[str] = typer.Option(
         [],
         "--layout",

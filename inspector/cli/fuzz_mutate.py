@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inspector.cli.exits import SOUND, USAGE
-from inspector.cli.fuzz_output import link, manifest, put, ready
-from inspector.cli.output import complain, document
+from inspector.cli.fuzz_output import folder, link, manifest, put, ready
+from inspector.cli.output import complain, document, see_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,11 @@ _LARGEST = 64 << 20
 def mutate(
     files: list[Path] = typer.Argument(..., metavar="FILE...", help="Any file; never written."),
     out: Path | None = typer.Option(
-        None, "--out", metavar="DIR", help="Where to write all mutants; must be empty."
+        None,
+        "--out",
+        metavar="DIR",
+        parser=folder,
+        help="Where to write all mutants; must be empty.",
     ),
     seed: int = typer.Option(0, min=0, metavar="S", help="The same seed gives the same mutants."),
     count: int | None = typer.Option(
@@ -48,6 +52,7 @@ def mutate(
         complain("either --out DIR, or --only ID with -o NEW")
         raise typer.Exit(USAGE)
     if only is not None and output is not None:
+        see_file_name(output)
         _one(files, only, output, force=force)
     elif out is not None:
         _all(files, out, seed, count, force=force)

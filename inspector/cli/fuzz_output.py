@@ -12,6 +12,17 @@ from inspector.cli.exits import USAGE
 from inspector.cli.output import complain
 
 
+def folder(name: str) -> Path:
+    """The folder of --out; no name at all is not the one where we are.
+
+    Raises:
+        BadParameter: if there is no name.
+    """
+    if not name:
+        raise typer.BadParameter("'' is no name of a folder")
+    return Path(name)
+
+
 def ready(out: Path, *, force: bool) -> None:
     """Make the folder, and see that it is empty."""
     try:

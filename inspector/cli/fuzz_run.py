@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
-from inspector.cli.output import complain, document, show
+from inspector.cli.output import complain, document, see_file_name, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -320,6 +320,7 @@ def minimize(
     from inspector.repair.apply import NotWritten, see_apart
     from inspector.source import Unreadable
 
+    see_file_name(output)
     limits = Limits(timeout, cpu_time, memory << 20)
     code = USAGE
     try:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import typer
+
 from inspector.cli.exits import USAGE
 from inspector.render.escape import printable
 
@@ -70,6 +72,16 @@ def exactly(text: str) -> None:
     """Print a text as it is, in UTF-8 and with nothing added: to a pipe or into a file."""
     if sys.stdout is not None:
         _deliver(sys.stdout.buffer.write, text.encode("utf-8", "replace"))
+
+
+def see_file_name(output: Path) -> None:
+    """See that the output of -o has the name of a file.
+
+    Raises:
+        BadParameter: if it has none, as `.` and `/`, or stands for standard output.
+    """
+    if not output.name or str(output) == "-":
+        raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
 
 
 def unread(file: Path, error: Exception) -> str:

@@ -11,7 +11,7 @@ import typer
 from inspector.cli.bar import watched
 from inspector.cli.completion import actions, families
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
-from inspector.cli.output import complain, document, show
+from inspector.cli.output import complain, document, see_file_name, show
 from inspector.cli.prompts import token_ids
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
@@ -83,8 +83,8 @@ def repair(
     from inspector.server.target import BadTarget, target_of
     from inspector.source import Unreadable
 
-    if output is not None and (not output.name or str(output) == "-"):
-        raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
+    if output is not None:
+        see_file_name(output)
     options = _options(only, skip, at, for_prompt, to, allow_loss)
     named = any(word is not None for word in (command, build, model, url))
     new = output.name if output is not None else file.name

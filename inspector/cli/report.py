@@ -12,7 +12,7 @@ import typer
 from inspector.cli.check import code_of
 from inspector.cli.completion import severities
 from inspector.cli.exits import SOUND, USAGE
-from inspector.cli.output import complain, document, unread
+from inspector.cli.output import complain, document, see_file_name, unread
 from inspector.cli.targets import BuildOption, ForOption, ModelOption, UrlOption
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def report(
         raise typer.BadParameter(
             f"{fail_on!r} is none of error, warning, note, never", param_hint="--fail-on"
         )
-    if not output.name or str(output) == "-":
-        raise typer.BadParameter(f"{str(output)!r} is no name of a file", param_hint="-o")
+    see_file_name(output)
     limit = Severity(fail_on).rank if fail_on != "never" else -1
     alone = len(files) == 1 and not os.path.isdir(files[0])  # noqa: PTH112 - is_dir() raises
     try:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from inspector.cli.app import app
@@ -203,3 +204,28 @@ def test_wrong_words_of_mutate(tmp_path: Path) -> None:
         assert fuzz("mutate", SAMPLE, "--only", wrong, "-o", new).exit_code == 2, wrong
     assert not new.exists()
     assert fuzz("mutate", tmp_path / "none", "--out", new).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "-"])
+def test_outputs_that_name_no_file(name: str) -> None:
+    asked = ("--only", "cut-last@:0", "-o", name)
+    for made in (
+        fuzz("mutate", SAMPLE, *asked),
+        fuzz("minimize", SAMPLE, "-o", name, "--", "true", "{}"),
+        CliRunner().invoke(app, ["anonymize", str(SAMPLE), "-o", name]),
+    ):
+        assert made.exit_code == 2
+        assert "is no name of a file" in made.output
+
+
+def test_no_name_is_not_the_folder_where_we_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ("--layout", "slck1", "--count", 1)
+    for made in (fuzz("generate", "--out", "", *asked), fuzz("mutate", SAMPLE, "--out", "")):
+        assert made.exit_code == 2
+        assert "'' is no name of a folder" in made.output
+    assert not list(tmp_path.iterdir())
+    assert fuzz("generate", "--out", ".", *asked).exit_code == 0
+    assert (tmp_path / "manifest.json").exists()
