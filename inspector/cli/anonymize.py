@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from inspector.cli.exits import FINDINGS, SOUND, USAGE
-from inspector.cli.output import complain, document, see_file_name
+from inspector.cli.output import complain, document, say_removed, see_file_name
 
 
 def anonymize(
@@ -15,7 +15,11 @@ def anonymize(
     output: Path = typer.Option(
         ..., "-o", "--output", metavar="NEW", help="Where to write the copy."
     ),
-    force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
+    force: bool = typer.Option(
+        False,
+        "--force",
+        help="Replace NEW, and remove what lies beside it and would be taken for its companion.",
+    ),
 ) -> None:
     """Write a copy of FILE with the same structure and findings, and nothing of what it says.
 
@@ -28,7 +32,7 @@ def anonymize(
     shows too.
     """
     from inspector.anonymize import anonymized
-    from inspector.repair.apply import File, NotWritten, see_apart, write
+    from inspector.repair.apply import File, NotWritten, see_apart, stale_beside, write
     from inspector.repair.segments import Composed, Write
     from inspector.repair.state import Refused
     from inspector.source import Unreadable
@@ -39,11 +43,12 @@ def anonymize(
         made = anonymized(file)
         paths = [output.with_name(output.name + suffix) for suffix in made.files]
         see_apart(paths, made.originals)
+        stale = stale_beside(output, paths, made.originals)
         files = [
             File(path, Composed((Write(data, "anonymize"),), path.name), 0o644, mtime_ns)
             for path, data, mtime_ns in zip(paths, made.files.values(), made.mtimes_ns, strict=True)
         ]
-        write(files, (), lambda places: None, force=force)
+        say_removed(write(files, stale, lambda places: None, force=force))
         for name in made.left_out:
             complain(f"left out: {name}")
         document(f"{', '.join(map(str, paths))}: {made.n_ids:,} token ids replaced")

@@ -11,7 +11,7 @@ import typer
 
 from inspector.cli.exits import SOUND, USAGE
 from inspector.cli.fuzz_output import folder, link, manifest, put, ready
-from inspector.cli.output import complain, document, see_file_name
+from inspector.cli.output import complain, document, say_removed, see_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def mutate(
 def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None:
     from inspector.fuzzing.mutators import mutant
     from inspector.fuzzing.subject import NoSuchPlace
-    from inspector.repair.apply import File, NotWritten, see_apart, write
+    from inspector.repair.apply import File, NotWritten, see_apart, stale_beside, write
     from inspector.repair.segments import Composed, Write
 
     if len(files) != 1:
@@ -77,16 +77,20 @@ def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None
         for path in links:
             if os.path.lexists(path) and not force:
                 raise NotWritten(f"{path} is there already: --force replaces it")
-        see_apart([*made, *links], originals)
+        hidden = [path.with_name(target) for path, target in links.items()]
+        stale = [path for path in hidden if path not in made]
+        see_apart([*made, *links, *stale], originals)
+        stale += stale_beside(output, {*made, *links}, originals)
         new = [
             File(path, Composed((Write(data, "mutate"),), path.name), 0o644)
             for path, data in made.items()
         ]
-        write(new, (), lambda places: None, force=force)
+        removed = write(new, stale, lambda places: None, force=force)
         link(links, originals, force=force)
     except (NoSuchPlace, NotWritten) as error:
         complain(str(error) if isinstance(error, NotWritten) else f"{files[0]}: {error}")
         raise typer.Exit(USAGE) from error
+    say_removed(removed)
     document(f"{output}: {found.mutator.meaning}; a correct loader: {found.mutator.must}")
 
 

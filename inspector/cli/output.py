@@ -102,6 +102,12 @@ def complain(message: str) -> None:
     print(f"slotscope: {printable(message)}", file=sys.stderr)
 
 
+def say_removed(paths: Iterable[Path]) -> None:
+    """Name the files that --force removed."""
+    for path in paths:
+        complain(f"{path}: removed, it would be taken for a companion")
+
+
 def _console() -> Console:
     from rich.console import Console
 

@@ -8,12 +8,13 @@ import mmap
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
 
+from inspector.bundle import RECORD, SUFFIXES, Role
 from inspector.repair.segments import CHUNK, Composed, Keep, Segment, Write
 from inspector.source import Unreadable
 
@@ -131,6 +132,42 @@ def growing(path: Path, *, force: bool) -> Iterator[int]:
             _name(place, path)
 
 
+def stale_beside(new: Path, targets: Collection[Path], originals: Sequence[Path]) -> list[Path]:
+    """Names that would be taken for companions, or for the record, of a new file.
+
+    Args:
+        new: the file.
+        targets: what is written with it; none of the names.
+        originals: what is never removed.
+
+    Raises:
+        NotWritten: if one is an original, or a save that another program has not finished.
+    """
+    stale = []
+    for suffix, role in {**SUFFIXES, RECORD: None}.items():
+        path = new.with_name(new.name + suffix)
+        if path not in targets:
+            see_apart([path], originals)
+            if role is Role.LEFTOVER:
+                see_no_leftover(path)
+            else:
+                stale.append(path)
+    return stale
+
+
+def see_no_leftover(path: Path) -> None:
+    """See that no save has that name which its program has not finished.
+
+    Raises:
+        NotWritten: if one has.
+    """
+    if os.path.lexists(path):
+        raise NotWritten(
+            f"{path} is another program's save that goes on, or did not finish: it is not removed, "
+            "also by --force; choose another name"
+        )
+
+
 def see_apart(paths: Sequence[Path], originals: Sequence[Path]) -> None:
     """See that no original would be replaced.
 
@@ -182,6 +219,10 @@ def _found(path: Path, *, force: bool, beside: Path | None = None) -> tuple[int,
             status = path.lstat()
         except FileNotFoundError:
             return None
+    if stat.S_ISLNK(status.st_mode) and beside is not None:
+        raise NotWritten(
+            f"{path} is a symbolic link, and would be taken for a companion of {beside}: remove it"
+        )
     if stat.S_ISLNK(status.st_mode):
         raise NotWritten(f"{path} is a symbolic link: name the file itself")
     if not stat.S_ISREG(status.st_mode):

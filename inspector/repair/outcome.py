@@ -13,7 +13,7 @@ from pathlib import Path
 
 from inspector.bundle import RECORD, SUFFIXES, Role, belongs_to
 from inspector.node import Kind, walk
-from inspector.repair.apply import File, NotWritten, write
+from inspector.repair.apply import File, NotWritten, see_no_leftover, write
 from inspector.repair.plan import Plan
 from inspector.repair.segments import CHUNK, Composed, Write
 from inspector.report import Report
@@ -112,10 +112,7 @@ def _check_leftover(path: Path, new: Path, report: Report) -> None:
             f"{path} would be taken for an unfinished save of {new}, and originals are never "
             "renamed or removed: write to another name, then rename both"
         )
-    raise NotWritten(
-        f"{path} is another program's save that goes on, or did not finish: it is not removed, "
-        "also by --force; choose another name"
-    )
+    see_no_leftover(path)
 
 
 def _check_unchanged(report: Report) -> None:

@@ -435,3 +435,15 @@ def test_cells_of_several_sequences(tmp_path: Path) -> None:
         assert findings(after) == findings(before)
     assert (old != new).all()
     assert len(set(zip(old.tolist(), new.tolist(), strict=True))) == len(set(old.tolist()))
+
+
+def test_companions_of_an_earlier_file_do_not_stay(tmp_path: Path) -> None:
+    new, stale = tmp_path / "new.slot", tmp_path / "new.slot.ckpt"
+    stale.write_bytes(b"of an earlier file")
+    asked = ["anonymize", str(SHORT), "-o", str(new)]
+    done = CliRunner().invoke(app, asked)
+    assert (done.exit_code, new.exists(), stale.exists()) == (2, False, True)
+    assert "would be taken for a companion" in done.output
+    done = CliRunner().invoke(app, [*asked, "--force"])
+    assert (done.exit_code, new.exists(), stale.exists()) == (0, True, False)
+    assert f"{stale}: removed" in done.output

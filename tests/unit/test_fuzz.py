@@ -229,3 +229,41 @@ def test_no_name_is_not_the_folder_where_we_are(
     assert not list(tmp_path.iterdir())
     assert fuzz("generate", "--out", ".", *asked).exit_code == 0
     assert (tmp_path / "manifest.json").exists()
+
+
+def test_companions_of_an_earlier_file_do_not_stay(tmp_path: Path) -> None:
+    new, stale, record = (tmp_path / f"n.slot{end}" for end in ("", ".ckpt", ".slotscope.json"))
+    only = ("mutate", SAMPLE, "--only", "cut-last@:0", "-o", new)
+    for old in (stale, record):
+        old.write_bytes(b"of an earlier file")
+        refused = fuzz(*only)
+        assert (refused.exit_code, new.exists(), old.exists()) == (2, False, True)
+        assert f"{old} is there already, and would be taken for a companion" in refused.output
+        done = fuzz(*only, "--force")
+        assert (done.exit_code, old.exists()) == (0, False)
+        assert f"{old}: removed" in done.output
+        new.unlink()
+    (save := tmp_path / "n.slot.tmp").write_bytes(b"of another program")
+    refused = fuzz(*only, "--force")
+    assert (refused.exit_code, new.exists(), save.exists()) == (2, False, True)
+    assert "it is not removed" in refused.output
+
+
+def test_originals_are_no_stale_companions(tmp_path: Path) -> None:
+    state, new = tmp_path / "a.slot", tmp_path / "n.slot"
+    shutil.copyfile(PACKED, state)
+    shutil.copyfile(f"{PACKED}.ckpt", f"{state}.ckpt")
+    (beside := tmp_path / "n.slot.ckpt").hardlink_to(f"{state}.ckpt")
+    refused = fuzz("mutate", state, "--only", "companion-lost@.ckpt:0", "-o", new, "--force")
+    assert (refused.exit_code, new.exists(), beside.exists()) == (2, False, True)
+    assert "it is never written" in refused.output
+
+
+def test_a_link_to_nowhere_leads_nowhere(tmp_path: Path) -> None:
+    (hidden := tmp_path / ".n.slot.ckpt").write_bytes(b"of an earlier file")
+    only = ("mutate", PACKED, "--only", "companion-link@.ckpt:0", "-o", tmp_path / "n.slot")
+    assert fuzz(*only).exit_code == 2
+    assert hidden.exists()
+    assert fuzz(*only, "--force").exit_code == 0
+    assert (tmp_path / "n.slot.ckpt").is_symlink()
+    assert not (tmp_path / "n.slot.ckpt").exists()
