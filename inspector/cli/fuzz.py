@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import typer
 from inspector.cli.completion import layout_ids
 from inspector.cli.exits import USAGE
 from inspector.cli.fuzz_mutate import mutate
-from inspector.cli.fuzz_output import folder, manifest, put, ready
+from inspector.cli.fuzz_output import folder, manifest, put, ready, stoppable
 from inspector.cli.fuzz_run import dictionary, minimize, run
 from inspector.cli.output import complain, document
 from inspector.cli.usage import Commands
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
     from formats.layout import Layout
     from inspector.fuzzing.generator import Generated
+
+_BEGINS = re.compile(r"[a-z0-9.-]+--")
+"""How the names of generated files begin."""
 
 fuzz = typer.Typer(
     name="fuzz",
@@ -68,7 +73,11 @@ def generate(
     build: str | None = typer.Option(
         None, metavar="BUILD", help="The build of that server: b11549, ik@2026-08-15."
     ),
-    force: bool = typer.Option(False, "--force", help="Write into a folder that is not empty."),
+    force: bool = typer.Option(
+        False,
+        "--force",
+        help="Write into a folder that is not empty; what its manifest.json lists is removed.",
+    ),
 ) -> None:
     """Write small valid files of every layout, and manifest.json that says what they are.
 
@@ -97,21 +106,22 @@ def generate(
         made = corpus(layouts, seed)
         if watched and count is None:
             total = n_files(layouts, seed)
-    ready(out, force=force)
+    ready(out, _BEGINS, force=force)
     entries: list[dict[str, Any]] = []
     bar = Bar(total)
-    for done, one in enumerate(made):
-        if count is not None and len(entries) == count:
-            break
-        if watched:
-            bar.at(done if count is None else len(entries))
-        if max_bytes is not None and len(one.data) > max_bytes:
-            continue
-        put(out / one.name, one.data)
-        for suffix, data in one.companions.items():
-            put(out / (one.name + suffix), data)
-        entries.append(entry_of(one))
-    bar.clear()
+    with stoppable(out), ExitStack() as stack:
+        stack.callback(bar.clear)
+        for done, one in enumerate(made):
+            if count is not None and len(entries) == count:
+                break
+            if watched:
+                bar.at(done if count is None else len(entries))
+            if max_bytes is not None and len(one.data) > max_bytes:
+                continue
+            put(out / one.name, one.data)
+            for suffix, data in one.companions.items():
+                put(out / (one.name + suffix), data)
+            entries.append(entry_of(one))
     manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
     covered = {entry["layout"] for entry in entries}
     left = () if for_ is not None else layouts

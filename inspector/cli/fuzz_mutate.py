@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inspector.cli.exits import SOUND, USAGE
-from inspector.cli.fuzz_output import folder, link, manifest, put, ready
+from inspector.cli.fuzz_output import folder, link, manifest, put, ready, stoppable
 from inspector.cli.output import complain, document, say_removed, see_file_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 _LARGEST = 64 << 20
 """Bytes of a file that is still read whole."""
+
+
+_BEGINS = re.compile(r"\d{5}-")
+"""How the names of mutants begin."""
 
 
 def mutate(
@@ -42,7 +47,12 @@ def mutate(
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="NEW", help="Where to write that one."
     ),
-    force: bool = typer.Option(False, "--force", help="Write over what is there."),
+    force: bool = typer.Option(
+        False,
+        "--force",
+        help="Replace what is there, and remove what DIR/manifest.json lists or would be taken for "
+        "a companion of NEW.",
+    ),
 ) -> None:
     """Write mutants of FILE and manifest.json, which says what loaders must make of each.
 
@@ -101,9 +111,9 @@ def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: b
 
     subjects = [(file, *_subject(file)) for file in files]
     originals = [path for _, _, read in subjects for path in read] if force else []
-    ready(out, force=force)
+    ready(out, _BEGINS, originals, force=force)
     entries: list[dict[str, Any]] = []
-    with ExitStack() as stack:
+    with stoppable(out), ExitStack() as stack:
         targets = [stack.enter_context(target_of(build=build)) for build in BUILDS]
         for file, subject, _ in subjects:
             for found in _mutants(subject, seed, count):

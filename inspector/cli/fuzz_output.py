@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from inspector.cli.exits import USAGE
+from inspector.cli.exits import INTERRUPTED, USAGE
 from inspector.cli.output import complain
 
 
@@ -23,8 +25,17 @@ def folder(name: str) -> Path:
     return Path(name)
 
 
-def ready(out: Path, *, force: bool) -> None:
-    """Make the folder, and see that it is empty."""
+def ready(
+    out: Path, begins: re.Pattern[str], originals: Sequence[Path] = (), *, force: bool
+) -> None:
+    """Make the folder, and see that it is empty.
+
+    Args:
+        out: the folder.
+        begins: how the names of new files begin.
+        originals: what is never removed.
+        force: whether it may be filled: what an earlier run left there is removed then.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         filled = any(out.iterdir())
@@ -34,6 +45,62 @@ def ready(out: Path, *, force: bool) -> None:
     if filled and not force:
         complain(f"{out} is not empty: --force writes into it")
         raise typer.Exit(USAGE)
+    if filled:
+        _clear(out, begins, originals)
+
+
+def _clear(out: Path, begins: re.Pattern[str], originals: Sequence[Path]) -> None:
+    """Remove what an earlier run left, and see that nothing else is taken for a companion."""
+    from inspector.fuzzing.manifest import MANIFEST, still_listed
+    from inspector.render.page import counted
+    from inspector.repair.apply import NotWritten, see_apart
+
+    left = still_listed(out)
+    gone = [path for path in left if not any(_same(path, original) for original in originals)]
+    try:
+        for path in sorted({*out.iterdir()} - {*gone}):
+            if path.name == MANIFEST:
+                raise NotWritten(f"{path} is of no fuzz generate or mutate: it is never replaced")
+            if begins.match(_owner(path.name.removeprefix("."))):
+                see_apart([path], originals)
+                raise NotWritten(f"{path} would be taken for a companion of a new file: remove it")
+        for path in gone:
+            path.unlink()
+    except NotWritten as error:
+        complain(str(error))
+        raise typer.Exit(USAGE) from error
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}")
+        raise typer.Exit(USAGE) from error
+    if gone:
+        complain(f"{out}: {counted(len(gone), 'file')} of an earlier run removed")
+
+
+def _same(path: Path, original: Path) -> bool:
+    try:
+        return path.samefile(original)
+    except OSError:
+        return False
+
+
+def _owner(name: str) -> str:
+    """The name of the file that one belongs to by its name; empty if it is no companion."""
+    from inspector.bundle import RECORD, belongs_to
+
+    if name.endswith(RECORD):
+        return name.removesuffix(RECORD)
+    owner = belongs_to(Path(name))[1]
+    return owner.name if owner is not None else ""
+
+
+@contextmanager
+def stoppable(out: Path) -> Iterator[None]:
+    """A time in which Ctrl-C leaves files without a manifest."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(f"stopped: {out} has no manifest.json")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def put(path: Path, data: bytes, originals: Sequence[Path] = ()) -> None:
@@ -42,6 +109,8 @@ def put(path: Path, data: bytes, originals: Sequence[Path] = ()) -> None:
 
     try:
         see_apart([path], originals)
+        if path.is_symlink():
+            raise NotWritten(f"{path} is a symbolic link: nothing is written through it")
         path.write_bytes(data)
     except NotWritten as error:
         complain(str(error))
@@ -78,4 +147,6 @@ def manifest(out: Path, content: dict[str, Any], originals: Sequence[Path] = ())
     """Write manifest.json."""
     from json import dumps
 
-    put(out / "manifest.json", (dumps(content, indent=1) + "\n").encode(), originals)
+    from inspector.fuzzing.manifest import MANIFEST
+
+    put(out / MANIFEST, (dumps(content, indent=1) + "\n").encode(), originals)

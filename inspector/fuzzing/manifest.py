@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from inspector.server.target import Target
 
 GENERATE_SCHEMA = "slotscope.fuzz-generate/1"
 MUTATE_SCHEMA = "slotscope.fuzz-mutate/1"
+MANIFEST = "manifest.json"
 BUILDS = ("b10229", "b11063", "b11549")
 """Builds for which the manifest says what becomes of a slot file: of versions 2, 3 and 4."""
 
@@ -56,6 +59,7 @@ def entry_of_mutant(
         path: where it is.
         targets: servers to say what becomes of it, if it is a slot file.
     """
+    held = {"": mutant.data, **mutant.companions}
     with examined(path) as report:
         identification = report.identification
         reading = identification.reading
@@ -74,6 +78,10 @@ def entry_of_mutant(
                 for suffix, data in mutant.companions.items()
             ],
             "links": [link.name for link in mutant.linked(path)],
+            "hidden": [
+                {"file": f".{name}{end}", "sha256": hashlib.sha256(held[end]).hexdigest()}
+                for end in sorted(mutant.links & held.keys())
+            ],
             "expected": {"loader": str(mutant.mutator.must)},
             "verdict": str(identification.verdict),
             "findings": sorted({finding.code for finding in report.findings}),
@@ -84,3 +92,36 @@ def entry_of_mutant(
 def _verdict(report: Report, target: Target) -> dict[str, Any]:
     outcome = restore(report, target)
     return {"outcome": str(outcome.outcome), "reason": outcome.reason}
+
+
+def still_listed(folder: Path) -> list[Path]:
+    """What the manifest of a folder lists and is still what it says, and the manifest, last.
+
+    Nothing if there is no manifest, or it is none of ours.
+    """
+    path = folder / MANIFEST
+    found: list[Path] = []
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        document = json.loads(path.read_bytes())
+        if document["schema"] in (GENERATE_SCHEMA, MUTATE_SCHEMA):
+            found = [one for entry in document["files"] for one in _still(folder, entry)]
+            found.append(path)
+    return found
+
+
+def _still(folder: Path, entry: dict[str, Any]) -> Iterator[Path]:
+    """The files and links of an entry that nobody changed."""
+    links = entry.get("links", [])
+    files = [entry, *entry["companions"], *entry.get("hidden", [])]
+    digests = {one["file"]: one["sha256"] for one in files}
+    for name in dict.fromkeys((*digests, *links)):
+        path = folder / name
+        if Path(name).name != name:
+            continue
+        if path.is_symlink():
+            if name in links and path.readlink() == Path(f".{name}"):
+                yield path
+        elif path.is_file():
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digests.get(name):
+                    yield path

@@ -267,3 +267,113 @@ def test_a_link_to_nowhere_leads_nowhere(tmp_path: Path) -> None:
     assert fuzz(*only, "--force").exit_code == 0
     assert (tmp_path / "n.slot.ckpt").is_symlink()
     assert not (tmp_path / "n.slot.ckpt").exists()
+
+
+def test_of_an_earlier_run_nothing_stays(tmp_path: Path) -> None:
+    """Files, companions, links and what they lead to; not what somebody changed or added."""
+    first = ("mutate", PACKED, "--out", tmp_path)
+    fuzz(*first, "--count", 90)
+    files = manifest(tmp_path)
+    assert {name for one in files for name in named(one)} | {"manifest.json"} == names(tmp_path)
+    assert any(one["hidden"] for one in files)
+    changed, mine = tmp_path / files[1]["file"], tmp_path / "mine"
+    for path in (changed, mine):
+        path.write_bytes(b"kept")
+    done = fuzz(*first, "--count", 1, "--force")
+    assert done.exit_code == 0, done.output
+    assert "of an earlier run removed" in done.output
+    (one,) = manifest(tmp_path)
+    assert names(tmp_path) == {*named(one), "manifest.json", changed.name, "mine"}
+    assert changed.read_bytes() == mine.read_bytes() == b"kept"
+
+
+def named(entry: dict[str, Any]) -> set[str]:
+    files = (entry, *entry["companions"], *entry["hidden"])
+    return {one["file"] for one in files} | {*entry["links"]}
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["mutate", "generate"])
+def test_what_would_be_a_companion_stops_it(tmp_path: Path, kind: str) -> None:
+    words = {"mutate": ("mutate", SAMPLE), "generate": ("generate", "--layout", "ggsq2.kv")}[kind]
+    words = (*words, "--count", 3, "--out", tmp_path)
+    fuzz(*words)
+    name = manifest(tmp_path)[2]["file"]
+    for foreign in (f"{name}.ckpt", f".{name}.checkpoints", f"{name}.slotscope.json"):
+        (tmp_path / foreign).write_bytes(b"of somebody else")
+        before = names(tmp_path)
+        refused = fuzz(*words, "--force")
+        assert refused.exit_code == 2
+        assert f"{foreign} would be taken for a companion of a new file" in refused.output
+        assert names(tmp_path) == before
+        (tmp_path / foreign).unlink()
+    assert fuzz(*words, "--force").exit_code == 0
+
+
+def test_originals_of_an_earlier_run_stay(tmp_path: Path) -> None:
+    fuzz("generate", "--layout", "ggsq2.kv", "--count", 3, "--out", tmp_path)
+    original, *others = (tmp_path / one["file"] for one in manifest(tmp_path))
+    before = original.read_bytes()
+    assert fuzz("mutate", original, "--count", 1, "--out", tmp_path, "--force").exit_code == 0
+    assert original.read_bytes() == before
+    assert not any(path.exists() for path in others)
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": "of/1", "files": []}', "[]"])
+def test_other_manifests_are_never_replaced(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    refused = fuzz("generate", "--layout", "slck1", "--out", tmp_path, "--force")
+    assert refused.exit_code == 2
+    assert "it is never replaced" in refused.output
+    assert (tmp_path / "manifest.json").read_text() == text
+    assert names(tmp_path) == {"manifest.json"}
+
+
+def test_manifests_name_no_files_elsewhere(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fuzz("generate", "--layout", "slck1", "--count", 1, "--out", out)
+    (entry,) = manifest(out)
+    document = json.loads((out / "manifest.json").read_text())
+    outside = Path(shutil.copy(out / entry["file"], tmp_path / "outside"))
+    for name in ("../outside", str(outside), "..", ""):
+        document["files"].append({**entry, "file": name})
+    (out / "manifest.json").write_text(json.dumps(document))
+    again = fuzz("generate", "--layout", "slck1", "--count", 1, "--out", out, "--force")
+    assert again.exit_code == 0
+    assert outside.exists()
+
+
+def test_nothing_is_written_through_links(tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    other.write_bytes(b"kept")
+    fuzz("generate", "--layout", "slck1", "--count", 1, "--out", out)
+    (entry,) = manifest(out)
+    (out / entry["file"]).unlink()
+    (out / entry["file"]).symlink_to(other)
+    refused = fuzz("generate", "--layout", "slck1", "--count", 1, "--out", out, "--force")
+    assert refused.exit_code == 2
+    assert "is a symbolic link" in refused.output
+    assert other.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("kind", ["fuzz", "fuzz_mutate"])
+def test_ctrl_c_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    written: list[Path] = []
+
+    def put(path: Path, *rest: object) -> None:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        path.write_bytes(b"")
+        written.append(path)
+
+    monkeypatch.setattr(f"inspector.cli.{kind}.put", put)
+    words = {"fuzz": ("generate",), "fuzz_mutate": ("mutate", SAMPLE)}[kind]
+    stopped = fuzz(*words, "--out", tmp_path)
+    assert stopped.exit_code == 130
+    assert f"stopped: {tmp_path} has no manifest.json\n" in stopped.stderr
+    assert not (tmp_path / "manifest.json").exists()
