@@ -50,7 +50,7 @@ from inspector.node import Node, Rows, walk
 from inspector.repair.state import Refused
 from inspector.report import Report, examined
 from inspector.sections import Block, Section, sections
-from inspector.source import Source
+from inspector.source import Source, Unreadable
 from inspector.span import Span
 
 _SCKP = sckp.ROWS[0]
@@ -67,6 +67,8 @@ _NOT_COPIED = ("file.symlink", "file.hard-link", "sidecar.leftover", "seal.")
 """Findings about names, and about companions that are left out."""
 _F16_HEAD = {"q4_1": 2, "q5_1": 2}
 """f16 numbers that a block begins with, where they are not one."""
+_DRAWS = 5
+"""How often other numbers are drawn where a copy reads otherwise by chance."""
 _OPAQUE = (Role.HIDDEN, Role.DRAFT)
 """Companions that only count by their size."""
 _LEFT_OUT = {
@@ -117,6 +119,7 @@ def anonymized(path: Path, key: bytes = b"") -> Anonymous:
         Refused: if it is not known where its tokens are, or the copy would not read the same.
         Unreadable: if the system does not give us the file.
     """
+    key = key or os.urandom(16)
     with ExitStack() as stack:
         report = stack.enter_context(examined(path))
         whole, left_out = [_Original("", path, report)], []
@@ -125,20 +128,25 @@ def anonymized(path: Path, key: bytes = b"") -> Anonymous:
                 left_out.append(f"{companion.file.name}: {_LEFT_OUT[companion.role]}")
                 continue
             beside = Path(companion.file.path)
-            own = stack.enter_context(examined(beside))
+            try:
+                own = stack.enter_context(examined(beside))
+            except Unreadable as error:
+                raise Unreadable(f"{companion.file.name}: {error}") from error
             if companion.role is Role.TOKENS:
                 own = replace(own, container=ik_tokens(own.source))
             opaque = companion.role in _OPAQUE or _unknown(own)
             whole.append(_Original(companion.suffix, beside, own, opaque))
         if report.bundle.record:
             left_out.append(f"{report.name}{RECORD}: what was sealed or repaired is the original")
-        scrambler = _scrambler(
-            key or os.urandom(16),
-            np.concatenate([_ids(one.report) for one in whole if not one.opaque]),
-        )
-        files = {one.suffix: _copy(one, scrambler) for one in whole}
-        _put_hashes_right(whole, files, scrambler)
-        _check(path, report, files)
+        ids = np.concatenate([_ids(one.report) for one in whole if not one.opaque])
+        for draw in range(_DRAWS):
+            scrambler = _scrambler(key + bytes([draw] if draw else ()), ids)
+            files = {one.suffix: _copy(one, scrambler) for one in whole}
+            _put_hashes_right(whole, files, scrambler)
+            if not (differences := _differences(path, report, files)):
+                break
+        else:
+            raise Refused(_why_other(report, differences))
     companions = (Path(companion.file.path) for companion in report.bundle.companions)
     originals = (path, *companions, path.with_name(path.name + RECORD))
     times = tuple(one.report.bundle.subject.mtime_ns for one in whole)
@@ -600,12 +608,8 @@ def _state_hashes(report: Report) -> Iterator[tuple[int, int]]:
             yield node.span.start, node.value
 
 
-def _check(path: Path, report: Report, files: dict[str, bytes]) -> None:
-    """See that the copies read as the originals do.
-
-    Raises:
-        Refused: if they do not.
-    """
+def _differences(path: Path, report: Report, files: dict[str, bytes]) -> list[str]:
+    """What the copies read otherwise than the originals."""
     with tempfile.TemporaryDirectory(prefix="slotscope-anonymous-") as room:
         copy = Path(room, path.name)
         for suffix, data in files.items():
@@ -618,15 +622,18 @@ def _check(path: Path, report: Report, files: dict[str, bytes]) -> None:
             for sibling in around.siblings:
                 shutil.copy2(sibling.file.path, Path(room, sibling.file.name))
         with examined(copy) as after:
-            differences = list(_differences(report, after))
-    if differences:
-        advice = "try a copy that `slotscope repair` has mended"
-        if around.state is not None:
-            advice = f"anonymize {around.state.name}: what lies beside it goes along"
-        raise Refused(f"the copy would {', '.join(differences)}; {advice}")
+            return list(_compared(report, after))
 
 
-def _differences(before: Report, after: Report) -> Iterator[str]:
+def _why_other(report: Report, differences: list[str]) -> str:
+    """Why no copy is made, and what to do."""
+    advice = "try a copy that `slotscope repair` has mended"
+    if report.bundle.state is not None:
+        advice = f"anonymize {report.bundle.state.name}: what lies beside it goes along"
+    return f"the copy would {', '.join(differences)}; {advice}"
+
+
+def _compared(before: Report, after: Report) -> Iterator[str]:
     was, now = ({code for code, *_ in _findings(report)} for report in (before, after))
     for verb, codes in (("lose", was - now), ("gain", now - was)):
         if codes:

@@ -32,6 +32,7 @@ def anonymize(
     shows too.
     """
     from inspector.anonymize import anonymized
+    from inspector.render.escape import printable
     from inspector.repair.apply import File, NotWritten, see_apart, stale_beside, write
     from inspector.repair.segments import Composed, Write
     from inspector.repair.state import Refused
@@ -51,7 +52,8 @@ def anonymize(
         say_removed(write(files, stale, lambda places: None, force=force))
         for name in made.left_out:
             complain(f"left out: {name}")
-        document(f"{', '.join(map(str, paths))}: {made.n_ids:,} token ids replaced")
+        names = printable(", ".join(map(str, paths)))
+        document(f"{names}: {made.n_ids:,} token ids replaced")
         code = SOUND
     except Refused as error:
         complain(f"nothing is written: {error}")

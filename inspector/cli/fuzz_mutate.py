@@ -13,6 +13,7 @@ import typer
 from inspector.cli.exits import SOUND, USAGE
 from inspector.cli.fuzz_output import folder, link, manifest, put, ready, stoppable
 from inspector.cli.output import complain, document, say_removed, see_file_name
+from inspector.render.escape import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,9 @@ def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None
         complain(str(error) if isinstance(error, NotWritten) else f"{files[0]}: {error}")
         raise typer.Exit(USAGE) from error
     say_removed(removed)
-    document(f"{output}: {found.mutator.meaning}; a correct loader: {found.mutator.must}")
+    document(
+        f"{printable(str(output))}: {found.mutator.meaning}; a correct loader: {found.mutator.must}"
+    )
 
 
 def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: bool) -> None:
@@ -128,7 +131,7 @@ def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: b
                 entries.append(entry_of_mutant(found, file.name, name, out / name, targets))
     manifest(out, {"schema": MUTATE_SCHEMA, "seed": seed, "files": entries}, originals)
     kinds = len({entry["mutator"] for entry in entries})
-    document(f"{out}: {len(entries):,} mutants of {kinds} kinds")
+    document(f"{printable(str(out))}: {len(entries):,} mutants of {kinds} kinds")
 
 
 def _mutants(subject: Subject, seed: int, count: int | None) -> Iterator[Mutant]:
@@ -168,16 +171,17 @@ def _subject(file: Path) -> tuple[Subject, list[Path]]:
     from inspector.fuzzing.subject import Subject
     from inspector.source import Unreadable, opened
 
-    def read(path: Path | str) -> bytes:
-        with opened(path) as source:
-            if source.size > _LARGEST:
-                raise Unreadable(f"larger than {_LARGEST >> 20} MiB")
-            return source.read_at(0, source.size)
-
+    held, path = dict[str, bytes](), file
+    originals = [file]
     try:
         companions = bundle(file).companions
-        beside = {one.suffix: read(one.file.path) for one in companions}
-        return Subject(read(file), beside), [file, *(Path(one.file.path) for one in companions)]
+        originals += [Path(one.file.path) for one in companions]
+        for suffix, path in zip(("", *(one.suffix for one in companions)), originals, strict=True):
+            with opened(path) as source:
+                if source.size > _LARGEST:
+                    raise Unreadable(f"larger than {_LARGEST >> 20} MiB")
+                held[suffix] = source.read_at(0, source.size)
     except Unreadable as error:
-        complain(f"{file}: {error}")
+        complain(f"{path}: {error}")
         raise typer.Exit(USAGE) from error
+    return Subject(held.pop(""), held), originals

@@ -7,6 +7,7 @@ import os
 import struct
 import time
 import tracemalloc
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from inspector.model.identity import judge
 from inspector.node import Kind, Rows, walk
 from inspector.repair.state import Refused
 from inspector.report import Report, examined
+from inspector.source import Unreadable
 from samples.make import HERE as SAMPLES
 
 KEY = b"a key of the tests"
@@ -447,3 +449,36 @@ def test_companions_of_an_earlier_file_do_not_stay(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*asked, "--force"])
     assert (done.exit_code, new.exists(), stale.exists()) == (0, True, False)
     assert f"{stale}: removed" in done.output
+
+
+def test_what_differs_by_chance_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, key = SAMPLES / "damaged" / "ggsq2.recurrent--recurrent.transposed.slot", b"key 27"
+    made = anonymized(path, key)
+    assert len(made.files[""]) == path.stat().st_size
+    assert made == anonymized(path, key)
+    monkeypatch.setattr(anonymize, "_DRAWS", 1)
+    with pytest.raises(Refused, match=r"lose recurrent\.transposed"):
+        anonymized(path, key)
+
+
+def test_a_companion_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = copied(SAMPLES / "intact" / "ggsq2.hybrid--with-pkcl1.slot", tmp_path)
+
+    def examined_unless_barred(path: Path) -> AbstractContextManager[Report]:
+        if path.suffix == ".ckpt":
+            raise Unreadable("Permission denied")
+        return examined(path)
+
+    monkeypatch.setattr(anonymize, "examined", examined_unless_barred)
+    done = CliRunner().invoke(app, ["anonymize", str(state), "-o", str(tmp_path / "new")])
+    assert done.exit_code == 2
+    assert f"{state.name}.ckpt: Permission denied" in done.output
+
+
+def test_names_move_no_cursor(tmp_path: Path) -> None:
+    new = tmp_path / "a\x1b[2Jb.slot"
+    done = CliRunner().invoke(app, ["anonymize", str(SHORT), "-o", str(new)])
+    assert (done.exit_code, new.exists()) == (0, True)
+    assert "a\\x1b[2Jb.slot: " in done.stdout
