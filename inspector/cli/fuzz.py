@@ -17,9 +17,10 @@ from inspector.cli.fuzz_output import folder, manifest, put, ready, stoppable
 from inspector.cli.fuzz_run import dictionary, minimize, run
 from inspector.cli.output import complain, document
 from inspector.cli.usage import Commands
+from inspector.render.escape import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from formats.layout import Layout
     from inspector.fuzzing.generator import Generated
@@ -108,6 +109,7 @@ def generate(
             total = n_files(layouts, seed)
     ready(out, _BEGINS, force=force)
     entries: list[dict[str, Any]] = []
+    larger: dict[str, int] = {}
     bar = Bar(total)
     with stoppable(out), ExitStack() as stack:
         stack.callback(bar.clear)
@@ -117,17 +119,47 @@ def generate(
             if watched:
                 bar.at(done if count is None else len(entries))
             if max_bytes is not None and len(one.data) > max_bytes:
+                larger.setdefault(one.case.layout.id, len(one.data))
                 continue
             put(out / one.name, one.data)
             for suffix, data in one.companions.items():
                 put(out / (one.name + suffix), data)
             entries.append(entry_of(one))
-    manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
     covered = {entry["layout"] for entry in entries}
-    left = () if for_ is not None else layouts
-    if missing := [layout.id for layout in left if layout.id not in covered]:
-        complain(f"no file of {len(missing)} layouts: {', '.join(missing[:8])}")
-    document(f"{out}: {counted(len(entries), 'file')} of {counted(len(covered), 'layout')}")
+    asked = larger if for_ is not None else [layout.id for layout in layouts]
+    for why in _left_out(list(asked), covered, larger, count):
+        complain(why)
+    if not entries:
+        complain(f"{out}: no file is left to write")
+        raise typer.Exit(USAGE)
+    manifest(out, {"schema": GENERATE_SCHEMA, "seed": seed, "files": entries})
+    written = f"{counted(len(entries), 'file')} of {counted(len(covered), 'layout')}"
+    document(f"{printable(str(out))}: {written}")
+
+
+def _left_out(
+    asked: list[str], covered: set[str], larger: Mapping[str, int], count: int | None
+) -> Iterator[str]:
+    """Which layouts have no file, and why.
+
+    Args:
+        asked: the ids of all that are to have one.
+        covered: of those that have.
+        larger: layout -> bytes of its smallest file, if --max-bytes leaves that out.
+        count: after so many files there are no more.
+    """
+    from inspector.render.page import counted
+
+    missing = [layout for layout in asked if layout not in covered]
+    if large := [layout for layout in missing if layout in larger]:
+        smallest, of = min(larger[layout] for layout in large), ", ".join(large[:8])
+        which = "its smallest file" if len(large) == 1 else "the smallest file of them"
+        yield (
+            f"nothing of {counted(len(large), 'layout')}, {of}: {which} has "
+            f"{counted(smallest, 'byte')}, more than --max-bytes"
+        )
+    if n := len(missing) - len(large):
+        yield f"--count {count} leaves out {n:,} of {counted(len(asked), 'layout')}"
 
 
 def _fitting(command: str, build: str | None, seed: int) -> list[Generated]:

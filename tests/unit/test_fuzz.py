@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -90,8 +91,26 @@ def test_generate_writes_over_nothing(tmp_path: Path) -> None:
 def test_generate_small_files_only(tmp_path: Path) -> None:
     words = ("--layout", "ggsq2.kv", "--layout", "cachyllama2", "--max-bytes", 4000)
     made = fuzz("generate", "--out", tmp_path, *words)
-    assert "no file of 1 layouts: cachyllama2" in made.output
+    (smallest,) = re.findall(
+        r"nothing of 1 layout, cachyllama2: its smallest file has ([\d,]+) bytes, more than --max",
+        made.stderr,
+    )
+    assert int(smallest.replace(",", "")) > 4000
     assert all(one["bytes"] <= 4000 for one in manifest(tmp_path))
+
+
+def test_generate_nothing(tmp_path: Path) -> None:
+    made = fuzz("generate", "--out", tmp_path, "--layout", "ggsq2.kv", "--max-bytes", 9)
+    assert made.exit_code == 2
+    assert "no file is left to write" in made.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_generate_says_what_count_leaves_out(tmp_path: Path) -> None:
+    layouts = ("--layout", "ggsq2.kv", "--layout", "ggsq2.iswa", "--layout", "ggsq2.hybrid")
+    made = fuzz("generate", "--out", tmp_path, *layouts, "--count", 1)
+    assert made.exit_code == 0
+    assert made.stderr == "slotscope: --count 1 leaves out 2 of 3 layouts\n"
 
 
 def test_generate_an_unknown_layout(tmp_path: Path) -> None:
@@ -377,3 +396,24 @@ def test_ctrl_c_says_what_is_missing(
     assert stopped.exit_code == 130
     assert f"stopped: {tmp_path} has no manifest.json\n" in stopped.stderr
     assert not (tmp_path / "manifest.json").exists()
+
+
+def test_a_companion_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    state, beside = tmp_path / "a.slot", tmp_path / "a.slot.ckpt"
+    shutil.copyfile(SAMPLE, state)
+    beside.touch()
+    os.truncate(beside, (64 << 20) + 1)
+    refused = fuzz("mutate", state, "--only", "cut-last@:0", "-o", tmp_path / "new")
+    assert refused.exit_code == 2
+    assert f"{beside}: larger than 64 MiB" in refused.output
+
+
+def test_names_move_no_cursor(tmp_path: Path) -> None:
+    name, shown = "a\x1b[2Jb", "a\\x1b[2Jb"
+    for words in (
+        ("generate", "--layout", "slck1", "--count", 1, "--out", tmp_path / f"{name}1"),
+        ("mutate", SAMPLE, "--count", 1, "--out", tmp_path / f"{name}2"),
+        ("mutate", SAMPLE, "--only", "cut-last@:0", "-o", tmp_path / f"{name}3"),
+    ):
+        made = fuzz(*words)
+        assert (made.exit_code, "\x1b" in made.stdout, shown in made.stdout) == (0, False, True)
