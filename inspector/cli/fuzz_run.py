@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from inspector.cli.exits import FINDINGS, INTERRUPTED, SOUND, USAGE
-from inspector.cli.output import complain, document, see_file_name, show
+from inspector.cli.output import complain, document, say_removed, see_file_name, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from inspector.fuzzing.loader import Limits, Loader
     from inspector.fuzzing.minimize import Minimizer, Small
@@ -305,33 +305,42 @@ def minimize(
     seconds: float = typer.Option(
         120.0, min=1.0, max=86400.0, metavar="S", help="After so long nothing more is tried."
     ),
-    force: bool = typer.Option(False, "--force", help="Replace NEW if it is there."),
+    force: bool = typer.Option(
+        False,
+        "--force",
+        help="Replace NEW, and remove what lies beside it and would be taken for its companion.",
+    ),
 ) -> None:
     """Make FILE as small as can be while the loader fails on it in the same way.
 
-    Writes the small file, and beside it a script, NEW.py, that writes it again field by field. A
-    refusal is no failure; where it is one, --refuses says which exit codes are refusals. At the end
-    the loader is given the small file twice more: if it does not fail every time, nothing is
-    written, and the exit code is 1. After Ctrl-C what is smaller until then is written in the same
-    way, and the exit code is 130.
+    Writes the small file, and beside it a script, NEW.py, that writes it again field by field. The
+    companions of FILE go along only if the loader does not fail without them. A refusal is no
+    failure; where it is one, --refuses says which exit codes are refusals. At the end the loader is
+    given the small file twice more: if it does not fail every time, nothing is written, and the
+    exit code is 1. After Ctrl-C what is smaller until then is written in the same way, and the exit
+    code is 130.
     """
+    from inspector.bundle import RECORD, SUFFIXES
     from inspector.fuzzing.loader import Limits, NoLoader
     from inspector.fuzzing.minimize import Minimizer, NoFailure
-    from inspector.repair.apply import NotWritten, see_apart
+    from inspector.repair.apply import NotWritten, see_apart, stale_beside
     from inspector.source import Unreadable
 
     see_file_name(output)
     limits = Limits(timeout, cpu_time, memory << 20)
     code = USAGE
     try:
-        see_apart([output, _script(output)], [file, *map(Path, command or ())])
+        originals = [file, *map(Path, command or ())]
+        originals += [Path(f"{file}{suffix}") for suffix in (*SUFFIXES, RECORD)]
+        see_apart([output, _script(output)], originals)
+        stale_beside(output, (), originals)
         loader, _ = _loader(command, server, limits, refuses)
         with ExitStack() as stack:
             stack.callback(loader.close)
             note = stack.enter_context(_shrinking(file.stat().st_size))
-            small = _minimized(Minimizer(file, loader, seconds, note))
+            small = _minimized(Minimizer(file, loader, seconds, output.name, note))
         if small is not None:
-            _write_small(small, output, force=force)
+            _write_small(small, output, originals, force=force)
             _show_small(small, file, output)
         code = SOUND
         if small is None or small.stopped:
@@ -373,18 +382,26 @@ def _script(output: Path) -> Path:
     return output.with_name(f"{output.name}.py")
 
 
-def _write_small(small: Small, output: Path, *, force: bool) -> None:
+def _write_small(small: Small, output: Path, originals: Sequence[Path], *, force: bool) -> None:
+    """Write the small file, the script, and the companions without which it does not fail."""
     from inspector.fuzzing.script import script_of
-    from inspector.repair.apply import File, write
-    from inspector.repair.segments import Composed, Write
+    from inspector.repair.apply import File, stale_beside, write
+    from inspector.repair.segments import Composed, Keep, Segment, Write
+    from inspector.source import opened
 
     script = _script(output)
     code = script_of(small, output.name, script.name).encode()
-    files = [
-        File(path, Composed((Write(data, "minimize"),), path.name), 0o644)
-        for path, data in ((output, small.data), (script, code))
-    ]
-    write(files, (), lambda places: None, force=force)
+    content: dict[Path, Segment] = {
+        output: Write(small.data, "minimize"),
+        script: Write(code, "minimize"),
+    }
+    with ExitStack() as stack:
+        for suffix, path in small.companions.items():
+            source = stack.enter_context(opened(path))
+            content[output.with_name(output.name + suffix)] = Keep(source, source.whole())
+        stale = stale_beside(output, content, originals)
+        files = [File(path, Composed((one,), path.name), 0o644) for path, one in content.items()]
+        say_removed(write(files, stale, lambda places: None, force=force))
 
 
 def _show_small(small: Small, file: Path, output: Path) -> None:

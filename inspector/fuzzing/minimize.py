@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from inspector.repair.draft import stored_form
 from inspector.repair.segments import Composed, Write, chunks
 from inspector.repair.state import Refused, State
 from inspector.report import examined
-from inspector.source import Source
+from inspector.source import Source, Unreadable
 from inspector.span import Span
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -53,6 +53,7 @@ class Small:
         failure: what the loader does with it, as with the file before.
         tries: how often the loader was run.
         steps: what was taken away, and the bytes left after it.
+        companions: what must lie beside it, by what the names add: where that is now.
         stopped: whether the user ended it with Ctrl-C: more might go.
     """
 
@@ -62,6 +63,7 @@ class Small:
     failure: Observed
     tries: int
     steps: tuple[tuple[str, int], ...]
+    companions: Mapping[str, Path]
     stopped: bool = False
 
 
@@ -72,6 +74,7 @@ class Minimizer:
         path: the file.
         loader: the loader.
         seconds: after which no more is tried.
+        name: that the small file will have; loaders may go by what it ends in.
         progress: is told every step and the bytes left.
     """
 
@@ -80,6 +83,7 @@ class Minimizer:
         path: Path,
         loader: Loader,
         seconds: float,
+        name: str,
         progress: Callable[[str, int], None] = lambda step, size: None,
     ) -> None:
         """Args are those of the class."""
@@ -89,6 +93,10 @@ class Minimizer:
         self.steps: list[tuple[str, int]] = []
         self._deadline = time.monotonic() + seconds
         self._known: dict[bytes, bool] = {}
+        self._name = _with_ending_of(name, path.name)
+        self._companions = {
+            suffix: beside for suffix in SUFFIXES if (beside := Path(f"{path}{suffix}")).is_file()
+        }
 
     def run(self) -> Small:
         """Make it smaller until nothing more can go, the time is over, or the user ends it.
@@ -97,23 +105,11 @@ class Minimizer:
             NoFailure: if there is no failure to keep, or the small file does not fail every time.
             KeyboardInterrupt: if the user ends it before anything is known, or a second time.
             NoLoader: if the loader cannot be started.
+            Unreadable: if a companion cannot be read.
         """
         with tempfile.TemporaryDirectory(prefix="slotscope-fuzz-") as room:
-            self._place = Path(room, self.path.name)
-            for suffix in SUFFIXES:
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(f"{self.path}{suffix}", f"{self._place}{suffix}")
-            self._failure = self._observed(self.data)
-            if self._failure.outcome is Outcome.OK:
-                raise NoFailure("the loader takes this file")
-            if self._failure.outcome is Outcome.REFUSED:
-                raise NoFailure(
-                    f"the loader only refuses this file ({self._failure.detail}): nothing to make "
-                    "small. Of a program, --refuses says which exit codes are refusals; all others "
-                    "are failures then"
-                )
-            if self._observed(self.data).key != self._failure.key:
-                raise NoFailure("the loader does not fail the same way twice")
+            self._room = Path(room)
+            self._failure = self._to_keep()
             self._layout = self._read_as()
             size, stopped = len(self.data), False
             try:
@@ -132,8 +128,54 @@ class Minimizer:
             failure,
             self.tries,
             tuple(self.steps),
+            self._companions,
             stopped,
         )
+
+    def _to_keep(self) -> Observed:
+        """What the loader does with the file as it will lie: named so, with companions if needed.
+
+        Raises:
+            NoFailure: if there is no failure to keep.
+        """
+        own, again = (self._tried(self.path.name, self._companions) for _ in range(2))
+        if own.outcome is Outcome.OK:
+            raise NoFailure("the loader takes this file")
+        if own.outcome is Outcome.REFUSED:
+            raise NoFailure(
+                f"the loader only refuses this file ({own.detail}): nothing to make small. Of a "
+                "program, --refuses says which exit codes are refusals; all others are failures "
+                "then"
+            )
+        if again.key != own.key:
+            raise NoFailure("the loader does not fail the same way twice")
+        if self._name != self.path.name:
+            again = self._tried(self._name, self._companions)
+            if again.key[:2] != own.key[:2]:
+                ending = "".join(self.path.suffixes) or "nothing"
+                raise NoFailure(
+                    f"the loader fails only under a name that ends in {ending}: -o must end so"
+                )
+        if self._companions:
+            alone = self._tried(self._name, {})
+            if alone.key == again.key:
+                self._companions = {}
+            else:
+                self._bring(self._name, self._companions)
+        return again
+
+    def _tried(self, name: str, companions: Mapping[str, Path]) -> Observed:
+        """What the loader does with the file under a name, with these companions beside it."""
+        self._bring(name, companions)
+        return self._observed(self.data)
+
+    def _bring(self, name: str, companions: Mapping[str, Path]) -> None:
+        self._place = Path(tempfile.mkdtemp(dir=self._room), name)
+        for suffix, path in companions.items():
+            try:
+                shutil.copyfile(path, f"{self._place}{suffix}")
+            except OSError as error:
+                raise Unreadable(f"{path}: {error.strerror}") from error
 
     def _seen_again(self) -> Observed:
         """What the loader does with what is left, as it did before.
@@ -354,6 +396,11 @@ class Minimizer:
 def _of(path: str) -> str:
     """A path without the places in lists."""
     return _INDEX.sub("[]", path)
+
+
+def _with_ending_of(name: str, own: str) -> str:
+    """The own name of a file with all suffixes of another, and none of its own."""
+    return own.removesuffix("".join(Path(own).suffixes)) + "".join(Path(name).suffixes)
 
 
 class _TimeIsOver(Exception):

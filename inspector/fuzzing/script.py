@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from formats.spans import Member, Record, Scalar, Span, Table
 from inspector.fuzzing.minimize import Small
@@ -19,11 +21,11 @@ _CONTROL = re.compile(r"[^\x20-\x7e]")
 _HEAD = '''"""Writes {name}: {size:,} bytes{layout}.
 
 {failure}
-
+{beside}
     python {script} FILE
 """
 
-import struct
+{imports}
 import sys
 
 data = b"".join(
@@ -38,8 +40,22 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
+_TAIL_BESIDE = """
+beside = {{
+{companions}
+}}
+for suffix, text in beside.items():
+    with open(sys.argv[1] + suffix, "wb") as file:
+        file.write(base64.b64decode(text))
+"""
+_MOST_BESIDE = 64 << 10
+"""Bytes of a companion that are written into the script."""
+_CHARACTERS = 76
+"""Of a companion that are written in one line."""
+
+
 def script_of(small: Small, name: str, script: str) -> str:
-    """The script for a file.
+    """The script for a file, and for the small ones of its companions.
 
     Args:
         small: what the file is made of.
@@ -48,16 +64,47 @@ def script_of(small: Small, name: str, script: str) -> str:
     """
     layout = f", {small.layout.title} ({small.layout.id})" if small.layout is not None else ""
     observed = small.failure
-    failure = f"{observed.outcome} {observed.detail}: {observed.gist}"
+    failure = f"{observed.outcome} {observed.detail}"
+    if observed.gist:
+        failure += f": {observed.gist}"
+    held = {suffix: path for suffix, path in small.companions.items() if _fits(path)}
     head = _HEAD.format(
         name=_quiet(name),
         size=len(small.data),
         layout=layout,
         failure=_quiet(failure),
         script=_quiet(script),
+        beside="".join(f"\n{_quiet(line)}\n" for line in _beside(small, name)),
+        imports="import base64\nimport struct" if held else "import struct",
     )
     lines = [f"        {line}" for piece in small.pieces for line in _written(piece)]
-    return head + "\n".join(lines) + "\n" + _TAIL
+    return head + "\n".join(lines) + "\n" + _TAIL + (_written_beside(held) if held else "")
+
+
+def _fits(companion: Path) -> bool:
+    return companion.stat().st_size <= _MOST_BESIDE
+
+
+def _beside(small: Small, name: str) -> Iterator[str]:
+    """What must lie beside the file, in a sentence each."""
+    for suffix, path in small.companions.items():
+        how = "which is written too"
+        if not _fits(path):
+            how = f"which is too large to be in here: copy it to FILE{suffix}"
+        yield f"It fails only with {name}{suffix} beside it, {how}."
+
+
+def _written_beside(companions: Mapping[str, Path]) -> str:
+    lines = []
+    for suffix, path in companions.items():
+        text = base64.b64encode(path.read_bytes()).decode()
+        lines.append(f'    "{suffix}": (')
+        lines += [
+            f'        "{text[at : at + _CHARACTERS]}"'
+            for at in range(0, len(text) or 1, _CHARACTERS)
+        ]
+        lines.append("    ),")
+    return _TAIL_BESIDE.format(companions="\n".join(lines))
 
 
 def _written(piece: Piece) -> Iterator[str]:

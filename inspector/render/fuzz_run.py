@@ -256,8 +256,11 @@ def small_page(small: Small, name: str, size: int, written: str) -> Iterator[Ren
     )
     if observed.gist:
         yield text(f"says: {observed.gist}")
+    if small.companions:
+        beside = ", ".join(f"{written}{suffix}" for suffix in small.companions)
+        yield text(f"only with {beside} beside it, which is written too")
     yield Text()
-    table = columns("left", "bytes", numbers=("bytes",))
+    table = columns("step", "bytes after it", numbers=("bytes after it",))
     for step, left in small.steps:
         table.add_row(text(step), f"{left:,}")
     yield table

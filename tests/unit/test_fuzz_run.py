@@ -688,6 +688,75 @@ def test_minimizes_a_cut_state(tmp_path: Path) -> None:
     assert "is there already" in said
 
 
+def rebuilt(script: Path, new: Path) -> None:
+    subprocess.run([sys.executable, script, new], check=True, timeout=60)
+
+
+def test_a_companion_that_matters_goes_along(tmp_path: Path) -> None:
+    """It lies beside the small file too, and the script writes it."""
+    path, new, again = (tmp_path / name for name in ("state.slot", "small.slot", "again.slot"))
+    path.write_bytes(state(3))
+    beside = {suffix: Path(f"{path}{suffix}") for suffix in (".ckpt", ".gen")}
+    for suffix, companion in beside.items():
+        companion.write_bytes(bytes(range(256)) * 3 + suffix.encode())
+    loader = script(tmp_path / "loader", "[ -e $1.ckpt ] && kill -SEGV $$\nexit 0\n")
+    code, said = invoked("minimize", path, "-o", new, "--", *loader)
+    assert code == 0, said
+    assert "step bytes after it" in " ".join(said.split())
+    assert f"only with {new}.ckpt, {new}.gen beside it" in " ".join(said.split())
+    assert new.read_bytes() == b""
+    rebuilt(tmp_path / "small.slot.py", again)
+    for suffix, companion in beside.items():
+        for copy in (new, again):
+            assert Path(f"{copy}{suffix}").read_bytes() == companion.read_bytes()
+    assert "\ncrash SIGSEGV\n" in (tmp_path / "small.slot.py").read_text()
+
+
+def test_a_large_companion_is_named(tmp_path: Path) -> None:
+    path, new = tmp_path / "state.slot", tmp_path / "small.slot"
+    path.write_bytes(b"")
+    Path(f"{path}.ckpt").write_bytes(bytes(65537))
+    loader = script(tmp_path / "loader", "[ -e $1.ckpt ] && kill -SEGV $$\nexit 0\n")
+    assert invoked("minimize", path, "-o", new, "--", *loader)[0] == 0
+    assert Path(f"{new}.ckpt").read_bytes() == bytes(65537)
+    code = (tmp_path / "small.slot.py").read_text()
+    assert "small.slot.ckpt beside it, which is too large to be in here: copy it" in code
+    rebuilt(tmp_path / "small.slot.py", again := tmp_path / "again.slot")
+    assert again.exists()
+    assert not Path(f"{again}.ckpt").exists()
+
+
+def test_companions_that_do_not_matter_stay_behind(tmp_path: Path) -> None:
+    path, new = tmp_path / "state.slot", tmp_path / "small.slot"
+    path.write_bytes(state(3))
+    Path(f"{path}.ckpt").write_bytes(b"of no matter")
+    loader = script(tmp_path / "loader", "kill -SEGV $$\n")
+    (stale := Path(f"{new}.ckpt")).write_bytes(b"of an earlier file")
+    asked = ("minimize", path, "-o", new)
+    code, said = invoked(*asked, "--", *loader)
+    assert (code, new.exists(), stale.exists()) == (2, False, True)
+    assert "would be taken for a companion" in said
+    code, said = invoked(*asked, "--force", "--", *loader)
+    assert (code, new.exists(), stale.exists()) == (0, True, False)
+    assert "beside it" not in said
+
+
+def test_it_must_fail_under_its_new_name(tmp_path: Path) -> None:
+    path = tmp_path / "state.gguf"
+    path.write_bytes(state(3))
+    loader = script(tmp_path / "loader", "case $1 in *.gguf) kill -SEGV $$;; esac\nexit 0\n")
+    new = tmp_path / "small.slot"
+    code, said = invoked("minimize", path, "-o", new, "--", *loader)
+    assert (code, new.exists()) == (1, False)
+    assert "fails only under a name that ends in .gguf: -o must end so" in said
+    new = tmp_path / "small.gguf"
+    assert invoked("minimize", path, "-o", new, "--", *loader)[0] == 0
+    other = script(tmp_path / "other", "kill -SEGV $$\n")
+    (tmp_path / "any.slot").write_bytes(state(3))
+    code, _ = invoked("minimize", tmp_path / "any.slot", "-o", tmp_path / "x", "--", *other)
+    assert code == 0
+
+
 def test_keeps_the_cell_that_matters(tmp_path: Path) -> None:
     """A cell in the middle is found, whatever stands around it."""
     data = bytearray(state(40))
@@ -695,7 +764,7 @@ def test_keeps_the_cell_that_matters(tmp_path: Path) -> None:
     data[pos_at : pos_at + 4] = struct.pack("<i", -667)
     path = tmp_path / "state.slot"
     path.write_bytes(data)
-    small = Minimizer(path, CommandLoader(LOADER, PATIENT), seconds=300).run()
+    small = Minimizer(path, CommandLoader(LOADER, PATIENT), 300, path.name).run()
     assert small.failure.gist == "kv.cpp:#: GGML_ASSERT(pos != #) failed"
     assert len(small.data) < 200
 
