@@ -40,7 +40,8 @@ class State:
         layout: what it is written as; `.id`, `.since` and `.until` say what and when.
         data: its bytes.
         fields: where each field lies, with its value.
-        tokens: the token ids that it stands for; -1 at each media token.
+        tokens: the token ids that its server had evaluated; -1 at each media token. They are in
+            the file only where its layout has a field for them.
         options: what was chosen.
         companions: what its writer put beside it, by what the names add.
     """
@@ -57,16 +58,26 @@ _SEEDS = st.integers(0, (1 << 32) - 1)
 _STATES = ("ggsq", "ggsn", "blob", "context")
 
 
-@st.composite
-def states(draw: st.DrawFn, *layouts: str) -> State:
+_MOST_MISSES = 30
+"""States in a row that none of the mutators applies to; Hypothesis itself gives up after 50."""
+
+
+def states(*layouts: str) -> st.SearchStrategy[State]:
     """Valid state files.
 
     Args:
-        draw: given by Hypothesis.
         layouts: their ids, as `slotscope layouts` lists them; all states if there are none.
+
+    Raises:
+        ValueError: if there is no such layout.
     """
-    known = [one.id for one in all_layouts() if one.format in _STATES]
-    layout = _layout(draw(st.sampled_from(layouts or known)))
+    chosen = [_layout(one) for one in layouts]
+    return _states(chosen or [one for one in all_layouts() if one.format in _STATES])
+
+
+@st.composite
+def _states(draw: st.DrawFn, layouts: Sequence[Layout]) -> State:
+    layout = draw(st.sampled_from(layouts))
     values = asked(layout)
     options = consistent({name: draw(st.sampled_from(of)) for name, of in values.items()})
     server = Server(Case(layout, draw(_SEEDS), options))
@@ -74,15 +85,21 @@ def states(draw: st.DrawFn, *layouts: str) -> State:
     return State(layout, written.data, written.fields, server.ids, options)
 
 
-@st.composite
-def sidecars(draw: st.DrawFn, *families: str) -> State:
+def sidecars(*families: str) -> st.SearchStrategy[State]:
     """States with a checkpoint sidecar beside them: `state.companions[".ckpt"]` and the like.
 
     Args:
-        draw: given by Hypothesis.
         families: ids of sidecars, such as pkcl1 or ik-checkpoints4; all if there are none.
+
+    Raises:
+        ValueError: if there is no such sidecar.
     """
-    rows = [row for row in BESIDE if not families or row[0] in families]
+    _see_known("sidecar", families, [row[0] for row in BESIDE])
+    return _sidecars([row for row in BESIDE if not families or row[0] in families])
+
+
+@st.composite
+def _sidecars(draw: st.DrawFn, rows: Sequence[tuple[str, str, str]]) -> State:
     family, suffix, state = draw(st.sampled_from(rows))
     n_tokens = draw(st.sampled_from((7, 12, 33)))
     options = {"suffix": "recurrent", "n_tokens": n_tokens}
@@ -92,23 +109,44 @@ def sidecars(draw: st.DrawFn, *families: str) -> State:
     return State(case.layout, made.data, made.fields, tokens, options, made.companions)
 
 
-@st.composite
 def damaged(
-    draw: st.DrawFn, intact: st.SearchStrategy[State], mutators: Sequence[str] = ()
-) -> Mutant:
+    intact: st.SearchStrategy[State], mutators: Sequence[str] = ()
+) -> st.SearchStrategy[Mutant]:
     """Mutants of valid files.
 
     Args:
-        draw: given by Hypothesis.
         intact: what to damage, such as `states("ggsq4.kv")` or `sidecars()`.
         mutators: names of the mutations to choose from; all if there are none.
+
+    Raises:
+        ValueError: if there is no such mutation; when it is drawn from, if none applies.
     """
+    _see_known("mutator", mutators, mutator_names())
+    return _damaged(intact, mutators, _Hits())
+
+
+@dataclass
+class _Hits:
+    """How many states mutators applied to, and how many they did not, before the first."""
+
+    hits: int = 0
+    misses: int = 0
+
+
+@st.composite
+def _damaged(
+    draw: st.DrawFn, intact: st.SearchStrategy[State], mutators: Sequence[str], seen: _Hits
+) -> Mutant:
     state = draw(intact)
     subject = Subject(state.data, state.companions)
     places: dict[str, list[str]] = {}
     for mutator, path in mutations(subject):
         if not mutators or mutator.name in mutators:
             places.setdefault(mutator.name, []).append(path)
+    seen.hits += bool(places)
+    seen.misses += not places
+    if not seen.hits and seen.misses > _MOST_MISSES:
+        raise ValueError(f"nothing in these states that {', '.join(mutators)} applies to")
     assume(places)
     name = draw(st.sampled_from(sorted(places)))
     path = draw(st.sampled_from(places[name]))
@@ -127,6 +165,17 @@ def gguf_headers() -> st.SearchStrategy[State]:
 def mutator_names() -> tuple[str, ...]:
     """What `damaged` can choose from."""
     return tuple(MUTATORS)
+
+
+def _see_known(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """See that all names are known.
+
+    Raises:
+        ValueError: if one is not.
+    """
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no {what} {name!r}; there are {', '.join(known)}")
 
 
 def _layout(layout_id: str) -> Layout:

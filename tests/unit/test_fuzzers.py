@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 
+import pytest
+from hypothesis import given
 from typer.testing import CliRunner
 
 from inspector.cli.app import app
 from inspector.fuzzing import afl
-from inspector.fuzzing.mutators import mutate
+from inspector.fuzzing.mutators import Mutant, mutate
+from inspector.fuzzing.strategies import damaged, sidecars, states
 from samples.make import HERE as SAMPLES
 
 STATE = SAMPLES / "intact" / "ggsq4.kv--llama-b11549-short.slot"
@@ -58,3 +62,28 @@ def test_mutator_describes_what_it_did() -> None:
             assert mutate(data, described).data == new
     assert len(seen) > 20
     assert len(afl.describe(9)) <= 9
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: states("nosuch"), "no layout 'nosuch'"),
+        (lambda: sidecars("nosuch"), "no sidecar 'nosuch'; there are pkcl1, "),
+        (lambda: sidecars("ggsq4.kv"), "no sidecar 'ggsq4.kv'"),
+        (lambda: damaged(states("ggsq4.kv"), ["cutlast"]), "no mutator 'cutlast'"),
+    ],
+)
+def test_strategies_know_their_names(made: Callable[[], object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        made()
+
+
+def test_a_mutator_that_never_applies_is_named() -> None:
+    """States of their own have no companions that could be cut."""
+
+    @given(damaged(states("ggsq4.kv"), ["companion-cut"]))
+    def drawn(mutant: Mutant) -> None:
+        raise AssertionError(mutant.id)
+
+    with pytest.raises(ValueError, match="companion-cut"):
+        drawn()
