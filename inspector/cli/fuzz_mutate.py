@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,12 +63,22 @@ def mutate(
     if (out is None) == (only is None) or (only is None) != (output is None):
         complain("either --out DIR, or --only ID with -o NEW")
         raise typer.Exit(USAGE)
+    files = _once(files)
     if only is not None and output is not None:
         see_file_name(output)
         _one(files, only, output, force=force)
     elif out is not None:
         _all(files, out, seed, count, force=force)
     raise typer.Exit(SOUND)
+
+
+def _once(files: list[Path]) -> list[Path]:
+    """The files, without those that were named before."""
+    found: dict[Path, Path] = {}
+    for file in files:
+        if found.setdefault(file.absolute(), file) is not file:
+            complain(f"{file}: named twice, taken once")
+    return list(found.values())
 
 
 def _one(files: list[Path], mutation: str, output: Path, *, force: bool) -> None:
@@ -113,12 +124,14 @@ def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: b
     from inspector.server.target import target_of
 
     subjects = [(file, *_subject(file)) for file in files]
+    names = Counter(file.name for file in files)
     originals = [path for _, _, read in subjects for path in read] if force else []
     ready(out, _BEGINS, originals, force=force)
     entries: list[dict[str, Any]] = []
     with stoppable(out), ExitStack() as stack:
         targets = [stack.enter_context(target_of(build=build)) for build in BUILDS]
         for file, subject, _ in subjects:
+            of = file.name if names[file.name] == 1 else str(file)
             for found in _mutants(subject, seed, count):
                 name = f"{len(entries):05}-{found.mutator.name}{file.suffix}{found.ending}"
                 try:
@@ -128,7 +141,7 @@ def _all(files: list[Path], out: Path, seed: int, count: int | None, *, force: b
                     continue
                 for path, data in found.files(out / name).items():
                     put(path, data, originals)
-                entries.append(entry_of_mutant(found, file.name, name, out / name, targets))
+                entries.append(entry_of_mutant(found, of, name, out / name, targets))
     manifest(out, {"schema": MUTATE_SCHEMA, "seed": seed, "files": entries}, originals)
     kinds = len({entry["mutator"] for entry in entries})
     document(f"{printable(str(out))}: {len(entries):,} mutants of {kinds} kinds")

@@ -54,7 +54,7 @@ def entry_of_mutant(
 
     Args:
         mutant: what it is.
-        original: name of the file that it was made of.
+        original: the file that it was made of: its name, or its path if that is not unique.
         name: of the mutant.
         path: where it is.
         targets: servers to say what becomes of it, if it is a slot file.

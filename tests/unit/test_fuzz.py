@@ -18,6 +18,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from inspector.cli.app import app
+from inspector.fuzzing.mutators import mutations
+from inspector.fuzzing.subject import Subject
 from inspector.report import examined
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples/intact/ggsq4.hybrid--two-checkpoints.slot"
@@ -417,3 +419,26 @@ def test_names_move_no_cursor(tmp_path: Path) -> None:
     ):
         made = fuzz(*words)
         assert (made.exit_code, "\x1b" in made.stdout, shown in made.stdout) == (0, False, True)
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "x.slot" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        shutil.copyfile(SAMPLE, path)
+    asked = (*paths, LISTED, paths[0], "--count", 2, "--out", tmp_path / "out")
+    made = fuzz("mutate", *asked)
+    assert made.stderr == f"slotscope: {paths[0]}: named twice, taken once\n"
+    of = [one["of"] for one in manifest(tmp_path / "out")]
+    assert of == [name for name in (*map(str, paths), LISTED.name) for _ in range(2)]
+
+
+def test_a_list_is_added_where_there_is_none() -> None:
+    subjects = (
+        Subject(b"PK\3\4", {suffix: b""} if suffix else {}) for suffix in ("", ".gen", ".ckpt")
+    )
+    added = [
+        [path for mutator, path in mutations(one) if mutator.name == "companion-added"]
+        for one in subjects
+    ]
+    assert added == [[""], [""], []]

@@ -98,7 +98,12 @@ def _record(subject: Subject, path: str, dice: random.Random) -> Changed:
     return _beside(subject, **{RECORD: f'{{"schema": "{SCHEMA}"'.encode()})
 
 
-@mutator("companion-added", Must.EITHER, everything, "the list of another program beside a state")
+def _no_ckpt(subject: Subject) -> Iterator[str]:
+    if ".ckpt" not in subject.companions:
+        yield ""
+
+
+@mutator("companion-added", Must.EITHER, _no_ckpt, "the list of another program beside a state")
 def _added(subject: Subject, path: str, dice: random.Random) -> Changed:
     family = dice.choice((*_OTHERS, "ik-checkpoints4"))
     return _beside(subject, **{".ckpt": _list_of(family, dice)[".ckpt"]})
