@@ -8,9 +8,9 @@ Copied as they are, for they say how a file is built and nothing of what was sai
 - token -1, which stands for media; zeros, and which numbers are not finite;
 - times of the last change of files, by which stale companions are known.
 
-It also shows which tokens and which rows are equal, and in which power of two a token id lies, so
-that ids beyond a vocabulary stay beyond. All else is replaced: token ids, tensors, texts, names,
-hashes, times and padding inside files. Of JSON only known members are copied.
+It also shows which tokens and which rows are equal, and between which powers of two a token id from
+256 on lies, so that ids beyond a vocabulary stay beyond. All else is replaced: token ids, tensors,
+texts, names, hashes, times and padding inside files. Of JSON only known members are copied.
 """
 
 from __future__ import annotations

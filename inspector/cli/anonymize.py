@@ -28,8 +28,8 @@ def anonymize(
     seal does not.
 
     What is kept: versions, counts, positions, sequence ids, lengths, types, the sizes of images,
-    times of files, and which tokens and rows are equal. In which power of two a token id lies
-    shows too.
+    times of files, and which tokens and rows are equal. Between which powers of two a token id lies
+    shows too from 256 on; of smaller ids only that they are smaller.
     """
     from inspector.anonymize import anonymized
     from inspector.render.escape import printable

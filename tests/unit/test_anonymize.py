@@ -296,6 +296,20 @@ def test_ids_of_many_sizes() -> None:
         assert set(kept) <= {-1, 1 << 28}, "alone among those of its size"
 
 
+def test_the_size_of_an_id_shows_from_256_on() -> None:
+    ids = np.array([0, 3, 200, 255, 256, 300, 511, 512, 1000, 1023, 1024, 1 << 20])
+    sizes, small = np.frexp(ids)[1], set()
+    for key in range(50):
+        new = anonymize._scrambler(b"%d" % key, ids).ids(ids)
+        large = ids > 255
+        assert (np.frexp(new)[1] == sizes)[large].all()
+        assert (new < 256).tolist() == (~large).tolist()
+        small |= set(np.frexp(new[~large])[1].tolist())
+    assert small > {4, 5, 6, 7, 8}
+    words = CliRunner().invoke(app, ["anonymize", "--help"]).output.split()
+    assert "a token id lies shows too from 256 on" in " ".join(words)
+
+
 TRANSPOSED = sorted(
     path
     for path in SAMPLES.glob("intact/*.slot")
