@@ -138,7 +138,7 @@ class Minimizer:
         Raises:
             NoFailure: if there is no failure to keep.
         """
-        own, again = (self._tried(self.path.name, self._companions) for _ in range(2))
+        own = self._tried(self.path.name, self._companions)
         if own.outcome is Outcome.OK:
             raise NoFailure("the loader takes this file")
         if own.outcome is Outcome.REFUSED:
@@ -147,22 +147,19 @@ class Minimizer:
                 "program, --refuses says which exit codes are refusals; all others are failures "
                 "then"
             )
+        found = self._tried(self._name, self._companions)
+        renamed = self._name != self.path.name
+        again = self._tried(self.path.name, self._companions) if renamed else found
         if again.key != own.key:
             raise NoFailure("the loader does not fail the same way twice")
-        if self._name != self.path.name:
-            again = self._tried(self._name, self._companions)
-            if again.key[:2] != own.key[:2]:
-                ending = "".join(self.path.suffixes) or "nothing"
-                raise NoFailure(
-                    f"the loader fails only under a name that ends in {ending}: -o must end so"
-                )
-        if self._companions:
-            alone = self._tried(self._name, {})
-            if alone.key == again.key:
-                self._companions = {}
-            else:
-                self._bring(self._name, self._companions)
-        return again
+        if found.key[:2] != own.key[:2]:  # what it says may hold the name
+            ending = "".join(self.path.suffixes)
+            only = f"that ends in {ending}: -o must end so" if ending else "without an ending"
+            raise NoFailure(f"the loader fails only under a name {only}")
+        if self._companions and self._tried(self._name, {}).key == found.key:
+            self._companions = {}
+        self._bring(self._name, self._companions)
+        return found
 
     def _tried(self, name: str, companions: Mapping[str, Path]) -> Observed:
         """What the loader does with the file under a name, with these companions beside it."""

@@ -751,6 +751,14 @@ def test_it_must_fail_under_its_new_name(tmp_path: Path) -> None:
     assert "fails only under a name that ends in .gguf: -o must end so" in said
     new = tmp_path / "small.gguf"
     assert invoked("minimize", path, "-o", new, "--", *loader)[0] == 0
+    by_chance = script(
+        tmp_path / "chance",
+        f"[ $(wc -l <{tmp_path}/log) = 0 ] || exit 0\necho >>{tmp_path}/log; kill -SEGV $$\n",
+    )
+    (tmp_path / "log").touch()
+    code, said = invoked("minimize", path, "-o", tmp_path / "x.slot", "--", *by_chance)
+    assert code == 1
+    assert "does not fail the same way twice" in said
     other = script(tmp_path / "other", "kill -SEGV $$\n")
     (tmp_path / "any.slot").write_bytes(state(3))
     code, _ = invoked("minimize", tmp_path / "any.slot", "-o", tmp_path / "x", "--", *other)
