@@ -18,6 +18,7 @@ from formats.envelopes.tokens import PACKED_MARKER
 from formats.ggml_types import TYPES
 from formats.layout import Layout
 from inspector.decode import Decoding
+from inspector.mend import unmarked
 from inspector.node import Kind, Node, Rows, walk
 from inspector.sections import Block, Section, section_nodes, section_of
 from inspector.tokens import tokens_of
@@ -173,7 +174,8 @@ def _plain(tokens: Node) -> Iterator[Fact]:
     """A plain list does not begin as packed tokens do: it would be their frame."""
     rows = tokens.value if isinstance(tokens.value, Rows) else None
     ids = rows.first(2)["value"].tolist() if rows is not None else []
-    if ids[:1] == [PACKED_MARKER] and ids[1:] in ([], [1]):
+    first = unmarked(rows) if rows is not None else None
+    if first is not None or (ids[:1] == [PACKED_MARKER] and ids[1:] in ([], [1])):
         says = "a token list, not the frame of one"
         yield Fact(tokens.span.start, "tokens", says, False, str(ids), _MOST_CELLS)
 
@@ -215,8 +217,11 @@ def _section(section: Section) -> Iterator[Fact]:
         elif name in ("n_rot_k", "n_rot_v"):
             size = node.value if isinstance(node.value, int) else -1
             good = size == 0 or (size & (size - 1) == 0 and 2 <= size <= _LARGEST_ROTATION)
-            says = "0 or a power of two"
-            if _of_floats(section, section.k if name == "n_rot_k" else section.v):
+            says = "0 or a power of two that divides a row"
+            blocks = section.k if name == "n_rot_k" else section.v
+            widths = [b.readings[0].elements(b.row_bytes) for b in blocks if b.readings]
+            good = good and (size == 0 or all(not (width or 0) % size for width in widths))
+            if _of_floats(section, blocks):
                 good, says = size == 0, "0: rows that are not quantized are not rotated"
             yield _fact(node, at, says, good, size)
     for block in section.blocks:

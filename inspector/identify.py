@@ -126,6 +126,7 @@ class Identification:
         builds: when it can have been written.
         writer: the program that wrote it, None if undecidable.
         mend: the word with another value of which a damaged file would be whole, if there is one.
+        undecided: such a word that can have several, of which the file does not tell the right one.
     """
 
     verdict: Verdict
@@ -134,6 +135,7 @@ class Identification:
     builds: Interval
     writer: str | None
     mend: Mend | None
+    undecided: Mend | None = None
 
     @property
     def root(self) -> Node | None:
@@ -155,10 +157,12 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     """
     span = span or source.whole()
     readings = _tried(source, span)
-    mend = None
+    mend = undecided = None
     if _open_to_doubt(readings) and (found := _one_word_away(source, readings, span)):
         mended, mend = found
         readings.sort(key=lambda reading: reading.layout is mended, reverse=True)
+        if mend.others or mend.rival:
+            mend, undecided = None, mend
     elif more := [reading for reading in readings if _goes_on(reading, readings[0])]:
         readings.sort(key=lambda reading: reading in more, reverse=True)
     if memory:
@@ -168,14 +172,14 @@ def identify(source: Source, span: Span | None = None, memory: str | None = None
     best, *others = readings
     competing = tuple(other for other in others if memory is None and _competes(other, best))
     verdict = Verdict.RECOGNISED
-    if not (best.explains and best.padded):
+    if not (best.explains and best.padded) or undecided is not None:
         verdict = Verdict.DAMAGED
     elif competing:
         verdict = Verdict.AMBIGUOUS
     as_good = others if verdict is Verdict.DAMAGED and mend is None else []
     builds, writer = _written(best, as_good)
     whole = replace(best, decoding=_with_blobs(source, best.decoding))
-    return Identification(verdict, whole, competing, builds, writer, mend)
+    return Identification(verdict, whole, competing, builds, writer, mend, undecided)
 
 
 def _tried(source: Source, span: Span) -> list[Reading]:
@@ -284,7 +288,16 @@ def _open_to_doubt(readings: list[Reading]) -> bool:
     if not readings or readings[0].cut_off:
         return False
     best = readings[0]
-    return not (best.explains and best.padded) or best.doubtful
+    return not (best.explains and best.padded) or best.doubtful or _cut_short(best)
+
+
+def _cut_short(reading: Reading) -> bool:
+    """Whether the number of layers ends a recurrent state before bytes that could be more of it."""
+    left, parts = not reading.decoding.complete, sections(reading.decoding.root)
+    return left and any(
+        part.kind == "recurrent" and len(part.r) + len(part.s) == 2 * (part.n_layer or 0)
+        for part in parts[-1:]
+    )
 
 
 def _one_word_away(
@@ -315,7 +328,11 @@ def _one_word_away(
         if mended := single_mend(source, reading.decoding.root, trouble, whole):
             points, mend = mended
             found.append((-points, mend.change, order[layout.id], layout, mend))
-    return min(found)[3:] if found else None
+    if not found:
+        return None
+    points, _, _, layout, mend = min(found)
+    rivals = [one for well, _, _, _, one in found if well == points and one.span != mend.span]
+    return layout, replace(mend, rival=rivals[0]) if rivals else mend
 
 
 def _only_cut(root: Node) -> bool:

@@ -8,10 +8,12 @@ favour, the word is the damage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from inspector.node import Kind, Node, walk
+from formats.bodies.attention import N_LAYER
+from formats.envelopes.tokens import PACKED_MARKER
+from inspector.node import Kind, Node, Rows, join, walk
 from inspector.source import Source
 from inspector.span import Span
 
@@ -40,6 +42,11 @@ _FIRST_CELLS, _CELLS_READ = 1 << 8, 1 << 20
 _MOST_SEQUENCES = 256
 _MOST_WORDS = 12
 _MOST_SIZES = 3
+_MOST_CELLS = 4
+_MOST_RECORDS = 64
+"""Checkpoints of a list that are tried; most writers keep 32."""
+_ENOUGH = {N_LAYER - 1, N_LAYER}
+"""As many layers as a recurrent section can have states of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +58,31 @@ class Mend:
         span: its bytes.
         stored: what is there.
         value: what makes the file whole.
+        others: what makes it whole just as well; what belongs there is not known then.
+        rival: another word that makes it whole just as well.
     """
 
     path: str
     span: Span
     stored: int
     value: int
+    others: tuple[int, ...] = ()
+    rival: Mend | None = None
 
     @property
     def change(self) -> int:
         """How far apart the two are."""
         return abs(self.value - self.stored)
+
+    @property
+    def choice(self) -> str:
+        """What makes the file whole: the values, or another word."""
+        if self.rival:
+            return f"{self.value:,}, or {self.rival.value:,} as {self.rival.path}"
+        values = sorted((self.value, *self.others))
+        if set(values) >= _ENOUGH:
+            return "any that is large enough"
+        return ", ".join(f"{value:,}" for value in values)
 
     @property
     def data(self) -> bytes:
@@ -114,7 +135,7 @@ class Patched(Source):
 def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
     """Words worth another value in a reading that went wrong at offset `trouble`.
 
-    Counts and flags before it, and the sizes next to it.
+    Counts and flags before it, the sizes next to it, and words in cells and in front of tokens.
     """
     fields = [
         (path, node)
@@ -124,6 +145,7 @@ def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
         and node.span.start <= trouble
         and node.name in _COUNTS + _FLAGS + _ROTATIONS + _SIZES
     ]
+    recurrent = [path for path, node in walk(root) if node.role == "recurrent"]
     tokens = root.get("tokens")
     n_tokens = 0 if tokens is None else tokens.number("n_tokens", len(tokens.span) // 4)
     words = [pair for pair in fields if pair[1].name not in _SIZES][-_MOST_WORDS:]
@@ -133,9 +155,63 @@ def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
         values = _other_values(node, stored, fields, n_tokens)
         if node.name == "cell_count":
             values |= _cells_behind(source, node.span.stop, uneven=not stored)
+        if node.name == "n_layer" and path.rpartition(".")[0] in recurrent:
+            values |= _ENOUGH  # counts layers of the model: any that are not fewer fit
         for value in values:
             if value != stored and 0 <= value < 1 << (8 * len(node.span) - 1):
                 yield Mend(path, node.span, stored, value)
+    for path, node in walk(root):
+        if isinstance(node.value, Rows) and node.span.start <= trouble:
+            yield from _owners(path, node.value, trouble)
+    yield from _marker(tokens)
+
+
+def _owners(path: str, cells: Rows, trouble: int) -> Iterator[Mend]:
+    """The first cells that do not say that one sequence owns them, where sequences are named."""
+    names = [name for name, _ in cells.fields]
+    if not cells.ragged or "n_seq_id" not in names:
+        return
+    head, place = 4 * len(names), 4 * names.index("n_seq_id")
+    if trouble == cells.span.stop + head:  # what it says cannot be
+        at, index = cells.span.stop + place, len(cells)
+        stored = int.from_bytes(cells.behind(head)[place : place + 4], "little")
+        yield Mend(f"{join(path, f'[{index}]')}.n_seq_id", Span(at, at + 4), stored, 1)
+    counts = cells.column("n_seq_id")
+    for index in (counts != 1).nonzero()[0][:_MOST_CELLS].tolist():
+        span, stored = cells.field_span(index, "n_seq_id"), int(counts[index])
+        for value in {1, stored - 1, stored + 1} - {stored, 0, -1}:
+            yield Mend(f"{join(path, f'[{index}]')}.n_seq_id", span, stored, value)
+
+
+def _marker(tokens: Node | None) -> Iterator[Mend]:
+    """The word in front of packed tokens, where it is another and they pass for a plain list."""
+    if tokens is None or not isinstance(tokens.value, Rows):
+        return
+    if (stored := unmarked(tokens.value)) is not None:
+        start = tokens.span.start
+        yield Mend("tokens.marker", Span(start, start + 4), stored, PACKED_MARKER)
+
+
+def unmarked(plain: Rows) -> int | None:
+    """The first word of a list that is the frame of packed tokens but for that word; else None."""
+    words = [name for name, _ in plain.fields]
+    if words != ["value"] or len(plain) <= _FRAME:
+        return None
+    first = plain.first(_FRAME)["value"].tolist()
+    n_tokens = first[2]
+    if first[0] == PACKED_MARKER or first[1] != 1 or not 0 < n_tokens <= len(plain) - _FRAME - 1:
+        return None
+    behind = plain.last(len(plain) - _FRAME - n_tokens)["value"].tolist()
+    n_media, starts = behind[0], behind[1:]
+    if not n_media:
+        return first[0] if not starts else None
+    placed = starts[:n_media]
+    sound = 0 < n_media < len(starts) and placed == sorted(set(placed))
+    return first[0] if sound and placed[0] >= 0 and placed[-1] < n_tokens else None
+
+
+_FRAME = 3
+"""Words in front of the ids of packed tokens: marker, version, n_tokens."""
 
 
 def _other_values(
@@ -153,6 +229,10 @@ def _other_values(
             return alike | {0} if node.name == "type" else alike
         return alike | {stored // 2, 2 * stored}
     values = siblings | {stored - 1, stored + 1, 1}
+    if node.name == "count":
+        values |= set(range(1, _MOST_RECORDS + 1))
+    if node.name == "n_layer" and not stored % 2:  # keys and values that pass for keys of more
+        values |= {stored // 2}
     return values | {n_tokens} if node.name == "cell_count" else values
 
 
@@ -230,8 +310,16 @@ def single_mend(
         whole: how well the file reads with a word changed; None if it is not whole then.
 
     Returns:
-        How well, and the word, of equal ones that which changes least; None if none helps.
+        How well, and the word, of equal ones that which changes least, with the other values that
+        it can have as well; None if none helps.
     """
     tried = ((whole(mend), mend) for mend in mends(source, root, trouble))
     found = [(points, mend) for points, mend in tried if points is not None]
-    return max(found, key=lambda pair: (pair[0], -pair[1].change), default=None)
+    best = max(found, key=lambda pair: (pair[0], -pair[1].change), default=None)
+    if best is None:
+        return None
+    points, word = best
+    alike = {mend.value for well, mend in found if (mend.span, well) == (word.span, points)}
+    rivals = (mend for well, mend in found if well == points and mend.span != word.span)
+    others = tuple(sorted(alike - {word.value}))
+    return points, replace(word, others=others, rival=next(rivals, None))

@@ -106,6 +106,10 @@ class Rows:
             return np.zeros(0, np.int64)
         return np.stack([self.column(name) for name in names], axis=1).reshape(-1)
 
+    def behind(self, size: int) -> bytes:
+        """Bytes that follow the rows, as those of a row that could not be read to its end."""
+        return self._source.read_at(self.span.stop, size)
+
     def row_span(self, index: int) -> Span:
         """The bytes of one row."""
         if (starts := self._shape.starts) is not None:

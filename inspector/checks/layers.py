@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from formats.ggml_types import IK, TURBOQUANT, UPSTREAM, known
 from formats.spans import StopReason
@@ -13,6 +14,9 @@ from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import find
 from inspector.sections import Block, Section
 from inspector.span import Span
+
+if TYPE_CHECKING:
+    from inspector.mend import Mend
 
 _KV = "llama.cpp b10587, src/llama-kv-cache.cpp llama_kv_cache::state_read_data"
 
@@ -70,7 +74,8 @@ register(
         "A flag or a count has a value that no writer writes",
         "the loader refuses the file, or misreads what follows",
         RemedyKind.NONE,
-        "if one other value makes the file whole, it is named",
+        "if one other value makes the file whole, it is named; if several do, repair needs the "
+        "model (--model)",
         _KV,
     ),
     Code(
@@ -96,11 +101,14 @@ def check_layers(subject: Subject) -> Iterator[Finding]:
             yield from _uniform(section, name, tuple(blocks))
     yield from _across(subject)
     yield from _every_layer(subject)
-    counted = _counted(subject)
+    counted, word = _counted(subject), subject.identification.undecided
     for fact in subject.reading.failed:
         parent, _, name = fact.path.rpartition(".")
-        if _is_flag(fact) and not (name in ("n_layer", "n_stream") and parent in counted):
+        told = word is not None and fact.path == word.path
+        if _is_flag(fact) and not told and not (name in _COUNTS and parent in counted):
             yield _flag(subject, fact)
+    if word is not None:
+        yield _undecided(word)
     yield from _rotation(subject)
 
 
@@ -208,6 +216,21 @@ def _uniform(section: Section, name: str, blocks: tuple[Block, ...]) -> Iterator
 
 def _type_names(blocks: tuple[Block, ...]) -> list[tuple[str, int]]:
     return Counter(block.type_name for block in blocks).most_common()
+
+
+_COUNTS = ("n_layer", "n_stream")
+
+
+def _undecided(word: Mend) -> Finding:
+    return Finding(
+        "layout.flag",
+        word.path,
+        word.span,
+        f"{word.path} is {word.stored}; several values explain every byte of the file: "
+        f"{word.choice}",
+        "the value that belongs to its model",
+        str(word.stored),
+    )
 
 
 def _is_flag(fact: Fact) -> bool:
