@@ -36,6 +36,8 @@ _OF_OTHERS = {"sidecar.foreign", "sidecar.hash-mismatch", "sidecar.prompt-mismat
 """Findings on lists that belong to another state, or to another program."""
 _OF_OTHER_TOKENS = {"checkpoint.other-content", "identity.checkpoint-differs"}
 """Findings on records that show that the list beside a state is of another one."""
+OF_ANOTHER = {"sidecar.stale", *_OF_OTHERS, *_OF_OTHER_TOKENS}
+"""Findings on lists that tell nothing of the state."""
 _MENDED = {
     "appendix.count-exceeds-file",
     "appendix.truncated",

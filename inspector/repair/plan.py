@@ -10,6 +10,7 @@ from pathlib import Path
 from inspector.bundle import NOT_OPENED, SUFFIXES, Bundle, Companion, File, Role, look_into
 from inspector.check import Check, check_of
 from inspector.findings import Finding, Severity, worst
+from inspector.identify import Verdict
 from inspector.mend import Patched
 from inspector.model.geometry import MemoryExpectation
 from inspector.model.identity import Outcome as Belongs
@@ -51,7 +52,7 @@ from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
 from inspector.repair.ik import is_ik
-from inspector.repair.known import known_word
+from inspector.repair.known import Known, known_word, undecided
 from inspector.repair.listed import is_list, repaired_list
 from inspector.repair.lists import (
     Carried,
@@ -66,6 +67,7 @@ from inspector.repair.sealed import unsealed
 from inspector.repair.segments import Composed, Content, Keep, Segment, Write, joined
 from inspector.repair.state import Hopeless, Refused
 from inspector.report import Report, examined, report_of
+from inspector.seal import Seal
 from inspector.server.loader import Outcome
 from inspector.server.restore import own_caches
 from inspector.server.target import Target
@@ -240,6 +242,8 @@ class Plan:
     def complete(self) -> bool:
         """Whether no error is left in the copy, and it has all that could be of use in it."""
         wrong = worst(self.left) is Severity.ERROR
+        mended = any(step.action == WORDS for step in self.steps)
+        wrong |= mended and self.copied.identification.verdict is Verdict.DAMAGED
         lost = self.report.bundle.barred or any(name == MEND for name, _ in self.refused)
         return self.whole and not wrong and not lost
 
@@ -329,7 +333,7 @@ def planned(path: Path, target: Target | None, options: Options, new: str) -> It
         if report.sealed is not None and not report.sealed.holds:
             alike = [found.copied]
             if any(step.action == WORDS for step in found.steps) and not is_list(report):
-                alike.append(_mended(report, target, found.before)[0])
+                alike.append(_mended(report, target, found.before, _seal(report))[0])
             contents = {one.suffix: one.content for one in found.outputs}
             found = replace(found, unsealed=unsealed(report, alike, contents))
         yield found
@@ -345,8 +349,16 @@ def _of_state(
     remaking: bool,
 ) -> Plan:
     """The repair of a state, and of what belongs to it."""
-    before = _checked(report, target)
-    mended, before_or_mended, steps = _mended(report, target, before)
+    before = judged = _checked(report, target)
+    readable, steps = report, list[Step]()
+    if options.allows(WORDS):
+        readable, steps = _recounted(report, target)
+    if steps:
+        judged = _checked(readable, target)
+    mended, before_or_mended, more = _mended(readable, target, judged, _seal(report))
+    steps += more
+    if why := undecided(mended, before_or_mended):
+        raise Refused(why)
     if steps and not options.allows(WORDS):
         raise Refused(FIRST)
     if before_or_mended is not None and before_or_mended.identity.outcome is Belongs.DIFFERS:
@@ -405,7 +417,7 @@ def _corrected(
 
     None if that is not all there is to do.
     """
-    mended, _, steps = _mended(report, None, None)
+    mended, _, steps = _mended(report, None, None, _seal(report))
     asked = options.demands not in ((), (WORDS,)) or not options.allows(WORDS)
     if not steps or asked or report.checkpoints:
         return None
@@ -499,27 +511,59 @@ def _checked(report: Report, target: Target | None) -> Check | None:
     return check_of(report, target, (), None) if target is not None else None
 
 
+def _recounted(report: Report, target: Target | None) -> tuple[Report, list[Step]]:
+    """The file with the lists beside it read whose number of checkpoints hides some.
+
+    Returns:
+        The report on it, and the steps.
+    """
+    beside, steps = [], []
+    for other in report.beside:
+        mend = other.identification.mend if other.identification is not None else None
+        if mend is None or mend.path != "count" or mend.value <= mend.stored:
+            beside.append(other)
+            continue
+        beside.append(look_into(other.companion, Patched(other.source, mend)))
+        known, name = Known(mend), other.companion.file.name
+        steps.append(_step(known, f"{name}: "))
+    if not steps:
+        return report, []
+    model = target.memory if target is not None else None
+    return report_of(report.source, report.bundle, tuple(beside), model), steps
+
+
+def _step(known: Known, where: str = "") -> Step:
+    mend = known.mend
+    why = f"{where}{mend.path} says {mend.stored:,}: {known.why}"
+    return Step(WORDS, why, f"{where}{known.changes}", proven=known.proven)
+
+
+def _seal(report: Report) -> Seal | None:
+    """The seal beside a file, if it is one of a file of this size."""
+    seal = report.sealed.seal if report.sealed is not None else None
+    return seal if seal is not None and seal.size == report.size else None
+
+
 def _mended(
-    report: Report, target: Target | None, check: Check | None, done: frozenset[Span] = frozenset()
+    report: Report,
+    target: Target | None,
+    check: Check | None,
+    seal: Seal | None,
+    done: frozenset[Span] = frozenset(),
 ) -> tuple[Report, Check | None, list[Step]]:
     """The file with the words corrected, one after another, that are wrong; each of them once.
 
     Returns:
         The report on it, what the target does with it, and the steps.
     """
-    known = known_word(report, check.identity if check is not None else None)
+    known = known_word(report, check, seal)
     if known is None or known.mend.span in done:
         return report, check, []
     mend, model = known.mend, target.memory if target is not None else None
-    step = Step(
-        WORDS,
-        f"{mend.path} says {mend.stored:,}: {known.why}",
-        f"{mend.path}: {mend.value:,}, with which all the rest of the file agrees",
-        proven=known.proven,
-    )
     further = report_of(Patched(report.source, mend), report.bundle, report.beside, model)
-    whole, judged, steps = _mended(further, target, _checked(further, target), done | {mend.span})
-    return whole, judged, [step, *steps]
+    done |= {mend.span}
+    whole, judged, steps = _mended(further, target, _checked(further, target), seal, done)
+    return whole, judged, [_step(known), *steps]
 
 
 def _is_list_name(name: str) -> bool:
@@ -620,6 +664,7 @@ def _outputs(draft: Draft, source: Source) -> Iterator[Output]:
         binding = binding_to(state) if family.name == "pkcl2" else prompt(draft)
         listed = composed(records, family, why, binding)
         own = next((one.source for one in draft.carried if one.family == family), None)
+        own = own.of if isinstance(own, Patched) else own
         yield Output(family.suffix, Composed(joined(_unpatched(listed), own), ""))
     if (tokens := token_companion(draft)) is not None:
         yield Output(TOKENS, tokens)

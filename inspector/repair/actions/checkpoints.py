@@ -59,7 +59,7 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
     """What is left out of lists, because no server could use it."""
     records = [(one, record) for one in carried for record in one.listing.records]
     unusable = [(record, one) for one, record in records if record.index in one.reasons]
-    empty = [one.listing.carrier for one in carried if not one.listing.records]
+    empty = [one.listing for one in carried if not one.listing.records]
     steps = []
     if unusable:
         shown = unusable[:_MOST]
@@ -80,11 +80,14 @@ def dropped(carried: Sequence[Carried]) -> list[Step]:
             )
         )
     if empty:
+        behind = sum(len(listing.rest) for listing in empty if listing.rest is not None)
         steps.append(
             Step(
                 DROP,
                 "it holds no checkpoint",
-                f"leaves out the list of {', '.join(empty)}",
+                f"leaves out the list of {', '.join(listing.carrier for listing in empty)}",
+                f"{behind:,} bytes behind its number of checkpoints" if behind else None,
+                confirm=bool(behind),
             )
         )
     return steps
