@@ -43,8 +43,6 @@ _MOST_SEQUENCES = 256
 _MOST_WORDS = 12
 _MOST_SIZES = 3
 _MOST_CELLS = 4
-_MOST_RECORDS = 64
-"""Checkpoints of a list that are tried; most writers keep 32."""
 _ENOUGH = {N_LAYER - 1, N_LAYER}
 """As many layers as a recurrent section can have states of."""
 
@@ -167,7 +165,7 @@ def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
 
 
 def _owners(path: str, cells: Rows, trouble: int) -> Iterator[Mend]:
-    """The first cells that do not say that one sequence owns them, where sequences are named."""
+    """The few cells that do not say that one sequence owns them, where sequences are named."""
     names = [name for name, _ in cells.fields]
     if not cells.ragged or "n_seq_id" not in names:
         return
@@ -177,7 +175,8 @@ def _owners(path: str, cells: Rows, trouble: int) -> Iterator[Mend]:
         stored = int.from_bytes(cells.behind(head)[place : place + 4], "little")
         yield Mend(f"{join(path, f'[{index}]')}.n_seq_id", Span(at, at + 4), stored, 1)
     counts = cells.column("n_seq_id")
-    for index in (counts != 1).nonzero()[0][:_MOST_CELLS].tolist():
+    odd = (counts != 1).nonzero()[0].tolist()
+    for index in odd if len(odd) <= _MOST_CELLS and 2 * len(odd) <= len(counts) else ():
         span, stored = cells.field_span(index, "n_seq_id"), int(counts[index])
         for value in {1, stored - 1, stored + 1} - {stored, 0, -1}:
             yield Mend(f"{join(path, f'[{index}]')}.n_seq_id", span, stored, value)
@@ -229,8 +228,6 @@ def _other_values(
             return alike | {0} if node.name == "type" else alike
         return alike | {stored // 2, 2 * stored}
     values = siblings | {stored - 1, stored + 1, 1}
-    if node.name == "count":
-        values |= set(range(1, _MOST_RECORDS + 1))
     if node.name == "n_layer" and not stored % 2:  # keys and values that pass for keys of more
         values |= {stored // 2}
     return values | {n_tokens} if node.name == "cell_count" else values

@@ -7,13 +7,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inspector.bundle import NOT_OPENED, SUFFIXES, Bundle, Companion, File, Role, look_into
+from inspector.bundle import (
+    NOT_OPENED,
+    SUFFIXES,
+    Beside,
+    Bundle,
+    Companion,
+    File,
+    Role,
+    look_into,
+)
 from inspector.check import Check, check_of
 from inspector.findings import Finding, Severity, worst
 from inspector.identify import Verdict
-from inspector.mend import Patched
+from inspector.mend import Mend, Patched
 from inspector.model.geometry import MemoryExpectation
 from inspector.model.identity import Outcome as Belongs
+from inspector.node import join
 from inspector.repair.actions.anchor import window_anchor
 from inspector.repair.actions.checkpoints import (
     MEND,
@@ -519,17 +529,34 @@ def _recounted(report: Report, target: Target | None) -> tuple[Report, list[Step
     """
     beside, steps = [], []
     for other in report.beside:
-        mend = other.identification.mend if other.identification is not None else None
-        if mend is None or mend.path != "count" or mend.value <= mend.stored:
-            beside.append(other)
-            continue
-        beside.append(look_into(other.companion, Patched(other.source, mend)))
-        known, name = Known(mend), other.companion.file.name
-        steps.append(_step(known, f"{name}: "))
+        found = _with_all(other)
+        beside.append(found or other)
+        if found is not None and isinstance(found.source, Patched):
+            steps.append(_step(Known(found.source.mend), f"{other.companion.file.name}: "))
     if not steps:
         return report, []
     model = target.memory if target is not None else None
     return report_of(report.source, report.bundle, tuple(beside), model), steps
+
+
+def _with_all(other: Beside) -> Beside | None:
+    """A list read with the number of checkpoints that ends where it ends, if it says fewer."""
+    listing = other.listing
+    count = listing.node.get("count") if listing is not None else None
+    if listing is None or listing.count is None or listing.rest is None or count is None:
+        return None
+    for value in range(listing.count + 1, listing.count + 1 + _MOST_HIDDEN):
+        mend = Mend(join(listing.path, "count"), count.span, listing.count, value)
+        found = look_into(other.companion, Patched(other.source, mend))
+        if found.listing is None or found.listing.cut:
+            return None
+        if found.listing.rest is None and len(found.listing.whole) == value:
+            return found
+    return None
+
+
+_MOST_HIDDEN = 64
+"""Checkpoints that are looked for behind those that a list counts; most writers keep 32."""
 
 
 def _step(known: Known, where: str = "") -> Step:

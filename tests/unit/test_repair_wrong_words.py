@@ -81,7 +81,7 @@ def damaged(folder: Path, name: str, words: dict[str, int]) -> Path:
 
 
 def repaired(path: Path, *words: object) -> dict[str, Any]:
-    """What is done, if the copy is byte for byte the sample that was damaged."""
+    """What is done, where a copy is written."""
     new = path.with_name("new.bin")
     document: dict[str, Any] = json.loads(ran("repair", path, "-o", new, "--json", *words).output)
     assert document["hindrance"] is None
@@ -307,8 +307,12 @@ def test_one_checkpoint_against_its_state(tmp_path: Path) -> None:
         return Memory({"attn": attention, "recr": recurrent}, DIALECTS["rotated"])
 
     path = tmp_path / "slot.bin"
-    own = state(12, 6)
-    listed = CheckpointList("sckp1", (checkpoint(state(8, 3), 8),))
-    path.write_bytes(pack(Slot(4, tokens, own)).data + pack(listed).data)
+    listed = pack(CheckpointList("sckp1", (checkpoint(state(8, 3), 8),))).data
+    path.write_bytes(pack(Slot(4, tokens, state(12, 6))).data + listed)
     found = is_refused(path)
     assert "recr.n_layer says 6, its checkpoint 3, and both can be right" in found
+    path.write_bytes(pack(Slot(4, tokens, state(12, 8))).data + listed)
+    document = repaired(path)
+    assert [one["changes"] for one in document["actions"]] == ["recr.n_layer: 3"]
+    intact = pack(Slot(4, tokens, state(12, 3))).data + listed
+    assert path.with_name("new.bin").read_bytes() == intact
