@@ -160,7 +160,7 @@ def _decided(report: Report, word: Mend, check: Check | None, own: Own | None) -
             if part.v_trans in (0, 1) and not word.path.startswith(f"{part.path}.")
         }
         told += [(value, f"the other caches of the file say {value}") for value in others]
-        if own is not None:
+        if own is not None and check is not None and not check.target.caches_as_saved:
             told.append((int(own.v_trans), "there are no values, and the server wants it so"))
         if len(others) > 1:
             return
@@ -238,6 +238,8 @@ def undecided(report: Report, check: Check | None) -> str:
     own, word = _own(report, check), report.identification.undecided
     model = check.target.model_name if check is not None and check.target.memory else None
     missing = f"{model} does not tell which" if model else "name the model with --model"
+    if word is not None and word.path.endswith(".v_trans"):  # an option of the server
+        missing = "name the server with --for"
     if word is not None:
         return (
             f"{word.path} says {word.stored:,}, and with several other values all the rest of the "

@@ -178,7 +178,8 @@ def test_a_list_of_another_save_says_nothing(tmp_path: Path) -> None:
 
 def test_without_values_both_orders_of_them_fit(tmp_path: Path) -> None:
     path = damaged(tmp_path, MLA, {"attn.streams[0].v_trans": 4})
-    assert "(0, 1): name the model with --model" in is_refused(path)
+    for words in ((), ("--model", MODELS / "deepseek2-mla.gguf", "--build", "b11549")):
+        assert "(0, 1): name the server with --for" in is_refused(path, *words)
     assert corrections(repaired(path, *served("deepseek2-mla.gguf"))) == [
         "attn.streams[0].v_trans: 0"
     ]
