@@ -304,10 +304,12 @@ def _one_word_away(
     source: Source, readings: list[Reading], span: Span
 ) -> tuple[Layout, Mend] | None:
     """The layout, and the word with which the file would be whole under it."""
+    from inspector.hints import Hints
     from inspector.mend import Patched, single_mend
 
     order = {layout.id: place for place, layout in enumerate(all_layouts())}
     found: list[tuple[int, int, int, Layout, Mend]] = []
+    suggested: Hints = {}
     sections_read: defaultdict[tuple[Span, int], Ends] = defaultdict(dict)
     for reading in readings:
         layout, stops = reading.layout, reading.decoding.stops
@@ -325,7 +327,7 @@ def _one_word_away(
                 return None  # what explains every byte gives way to what nothing speaks against
             return reading.score if reading.sound else None
 
-        if mended := single_mend(source, reading.decoding.root, trouble, whole):
+        if mended := single_mend(source, reading.decoding.root, trouble, whole, suggested):
             points, mend = mended
             found.append((-points, mend.change, order[layout.id], layout, mend))
     if not found:

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from formats.bodies.attention import N_LAYER
 from formats.envelopes.tokens import PACKED_MARKER
+from inspector.hints import Hints, hints
 from inspector.node import Kind, Node, Rows, join, walk
 from inspector.source import Source
 from inspector.span import Span
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _COUNTS = ("n_token_count", "n_tokens", "n_stream", "cell_count", "n_layer", "count", "n_media")
 _FLAGS = ("v_trans", "v_state", "s_trans", "qnext_state", "dsa_indexer_state")
@@ -34,14 +30,10 @@ _SIZES = (
     "v_size_el",
     "n_embd_v_gqa",
 )
-_CELL_WORDS = (2, 3, 5, 6)
-"""Words of a cell: position, number of sequences, coordinates and token of some, its sequence."""
-_EXTENSION_WORDS = (0, 2, 3)
-_FIRST_CELLS, _CELLS_READ = 1 << 8, 1 << 20
-"""Bytes in which cells are looked for at first, and at most."""
-_MOST_SEQUENCES = 256
+_HEAD = 8
+"""Bytes in front of the last size of a block: the block is where the trouble is."""
 _MOST_WORDS = 12
-_MOST_SIZES = 3
+_MOST_SIZES = 6
 _MOST_CELLS = 4
 _ENOUGH = {N_LAYER - 1, N_LAYER}
 """As many layers as a recurrent section can have states of."""
@@ -130,7 +122,7 @@ class Patched(Source):
         return len(data)
 
 
-def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
+def mends(source: Source, root: Node, trouble: int, found: Hints) -> Iterator[Mend]:
     """Words worth another value in a reading that went wrong at offset `trouble`.
 
     Counts and flags before it, the sizes next to it, and words in cells and in front of tokens.
@@ -140,22 +132,20 @@ def mends(source: Source, root: Node, trouble: int) -> Iterator[Mend]:
         for path, node in walk(root)
         if node.kind is Kind.FIELD
         and isinstance(node.value, int)
-        and node.span.start <= trouble
         and node.name in _COUNTS + _FLAGS + _ROTATIONS + _SIZES
+        and node.span.start <= trouble + (_HEAD if node.name in _SIZES else 0)
     ]
     recurrent = [path for path, node in walk(root) if node.role == "recurrent"]
-    tokens = root.get("tokens")
+    by_path, tokens = dict(fields), root.get("tokens")
     n_tokens = 0 if tokens is None else tokens.number("n_tokens", len(tokens.span) // 4)
     words = [pair for pair in fields if pair[1].name not in _SIZES][-_MOST_WORDS:]
     sizes = [pair for pair in fields if pair[1].name in _SIZES][-_MOST_SIZES:]
     for path, node in reversed(words + sizes):
         stored = int(node.value)  # type: ignore[arg-type]
         values = _other_values(node, stored, fields, n_tokens)
-        if node.name == "cell_count":
-            values |= _cells_behind(source, node.span.stop, uneven=not stored)
         if node.name == "n_layer" and path.rpartition(".")[0] in recurrent:
             values |= _ENOUGH  # counts layers of the model: any that are not fewer fit
-        for value in values:
+        for value in values | hints(source, path, by_path, found):
             if value != stored and 0 <= value < 1 << (8 * len(node.span) - 1):
                 yield Mend(path, node.span, stored, value)
     for path, node in walk(root):
@@ -233,70 +223,12 @@ def _other_values(
     return values | {n_tokens} if node.name == "cell_count" else values
 
 
-def _cells_behind(source: Source, offset: int, *, uneven: bool) -> set[int]:
-    """How many rows from `offset` on look like cells: what may be their count.
-
-    Words behind the cells can look like one more.
-
-    Args:
-        source: what was read.
-        offset: where the cells begin.
-        uneven: whether they may be of several sequences.
-    """
-    found = {_even(source, offset, width) for width in _CELL_WORDS}
-    if uneven:
-        words = _words(source, offset, _CELLS_READ).tolist()
-        found |= {_uneven(words, more) for more in _EXTENSION_WORDS}
-    return (found | {n - 1 for n in found}) - {0, -1}
-
-
-def _words(source: Source, offset: int, size: int) -> NDArray[np.int32]:
-    import numpy as np
-
-    data = source.read_at(offset, size)
-    return np.frombuffer(data[: len(data) // 4 * 4], "<i4")
-
-
-def _even(source: Source, offset: int, width: int) -> int:
-    """How many rows of so many words look like cells of one sequence at changing positions."""
-    import numpy as np
-
-    size = _FIRST_CELLS
-    while True:
-        words = _words(source, offset, size)
-        rows = words[: len(words) // width * width].reshape(-1, width)
-        if not len(rows) or not 0 <= rows[0, 1] <= 1:
-            return 0
-        alike = (rows[:, 0] >= 0) & (rows[:, 1] == rows[0, 1])
-        alike[1:] &= np.diff(rows[:, 0]) != 0
-        if width > _CELL_WORDS[0]:
-            alike &= rows[:, -1] == rows[0, -1]
-        n = len(rows) if alike.all() else int(alike.argmin())
-        if n < len(rows) or size == _CELLS_READ:
-            return n
-        size = min(16 * size, _CELLS_READ)
-
-
-def _uneven(words: list[int], more: int) -> int:
-    """How many rows look like cells that name all their sequences, in ascending order.
-
-    Args:
-        words: from the first cell on.
-        more: words of their extension.
-    """
-    n = at = 0
-    while at + 1 < len(words) and words[at] >= 0 and 0 < words[at + 1] <= _MOST_SEQUENCES:
-        first = at + 2 + more
-        ids, at = words[first : first + words[at + 1]], first + words[at + 1]
-        named = at <= len(words) and ids == sorted(set(ids))
-        if not named or not 0 <= ids[0] <= ids[-1] < _MOST_SEQUENCES:
-            break
-        n += 1
-    return n
-
-
 def single_mend(
-    source: Source, root: Node, trouble: int, whole: Callable[[Mend], int | None]
+    source: Source,
+    root: Node,
+    trouble: int,
+    whole: Callable[[Mend], int | None],
+    found: Hints,
 ) -> tuple[int, Mend] | None:
     """The best word to change in one reading.
 
@@ -305,18 +237,19 @@ def single_mend(
         root: the tree of the reading.
         trouble: where it went wrong.
         whole: how well the file reads with a word changed; None if it is not whole then.
+        found: what the bytes behind words suggested in other readings.
 
     Returns:
         How well, and the word, of equal ones that which changes least, with the other values that
         it can have as well; None if none helps.
     """
-    tried = ((whole(mend), mend) for mend in mends(source, root, trouble))
-    found = [(points, mend) for points, mend in tried if points is not None]
-    best = max(found, key=lambda pair: (pair[0], -pair[1].change), default=None)
+    tried = ((whole(mend), mend) for mend in mends(source, root, trouble, found))
+    helping = [(points, mend) for points, mend in tried if points is not None]
+    best = max(helping, key=lambda pair: (pair[0], -pair[1].change), default=None)
     if best is None:
         return None
     points, word = best
-    alike = {mend.value for well, mend in found if (mend.span, well) == (word.span, points)}
-    rivals = (mend for well, mend in found if well == points and mend.span != word.span)
+    alike = {mend.value for well, mend in helping if (mend.span, well) == (word.span, points)}
+    rivals = (mend for well, mend in helping if well == points and mend.span != word.span)
     others = tuple(sorted(alike - {word.value}))
     return points, replace(word, others=others, rival=next(rivals, None))

@@ -20,6 +20,7 @@ def test_a_far_position_of_many_tokens(tmp_path: Path) -> None:
     count = nodes["tokens.n_tokens"].span
     pos = nodes["base.streams[0]"].rows("cells").field_span(11, "pos")
     data[count.start : count.stop] = struct.pack("<I", (1 << 31) - 1)
+    data[count.stop : count.stop + 4] = struct.pack("<i", -1)  # else the count can be put right
     data[pos.start : pos.stop] = struct.pack("<i", (1 << 30) + 7)
     path = tmp_path / "a.slot"
     path.write_bytes(data)
