@@ -332,7 +332,9 @@ def _one_word_away(
             found.append((-points, mend.change, order[layout.id], layout, mend))
     if not found:
         return None
-    points, _, _, layout, mend = min(found)
+    points, _, _, _, first = min(found)
+    alike = [one for one in found if one[0] == points and one[4].span == first.span]
+    _, _, _, layout, mend = min(alike, key=lambda one: one[2])  # of one word the commonest layout
     rivals = [one for well, _, _, _, one in found if well == points and one.span != mend.span]
     return layout, replace(mend, rival=rivals[0]) if rivals else mend
 

@@ -137,7 +137,8 @@ def wrong_tokens() -> Iterator[Sample]:
     layout, plain = "ggsq2.kv", slot("kv")
     start, stop = part(plain, "tokens")
     made = set_field(plain, plain.mark("n_token_count"), 2**31)
-    about = "More tokens than there are bytes."
+    made = overwrite(made.data, stop + 4, word(5))
+    about = "More tokens than there are bytes, and not as many as cells."
     yield spoilt(layout, "tokens.count-exceeds-file", about, made, (start, len(plain.data)))
     made = overwrite(plain.data, start + 4, word(-2))
     yield spoilt(layout, "tokens.negative", "Token 1 is -2.", made, (start + 4, start + 8))
@@ -148,7 +149,8 @@ def wrong_tokens() -> Iterator[Sample]:
     made = overwrite(packed.data, third, word(-5))
     yield spoilt("ggsq3.kv", "tokens.packed-negative", "Token 3 is -5.", made, (third, third + 4))
     made = overwrite(packed.data, begin + 8, word(200))
-    about = "Two hundred tokens in a field of sixteen words."
+    made = overwrite(made.data, third, word(-1))
+    about = "Two hundred tokens in a field of sixteen words, one of them of an image."
     yield spoilt("ggsq3.kv", "layout.frame-damaged", about, made, (begin + 12, end))
 
     image = Image(2, 3, 2)
@@ -241,8 +243,9 @@ def wrong_cells() -> Iterator[Sample]:
     yield spoilt("ggsn9.kv", "cells.seq-id-out-of-range", about, made, (place, place + 12))
     packed = slot("iswa")
     made = set_field(packed, packed.mark("swa.streams[0].cell_count"), 2**31)
-    about = "Two thousand million cells in the window."
     place = part(packed, "swa.streams[0].cells")[0]
+    made = overwrite(made.data, place + 4, word(7))
+    about = "Two thousand million cells in the window, the first of them in seven sequences."
     yield spoilt("ggsq2.iswa", "cells.count-exceeds-file", about, made, (place, len(made.data)))
 
 
@@ -350,13 +353,18 @@ def wrong_layers() -> Iterator[Sample]:
     made = set_field(plain, n_layer, 3)
     place = (n_layer.start, n_layer.stop)
     yield spoilt(layout, "layout.one-word-away", about, made, place)
-    about = "A million layers."
+    about = "A million layers, the first of an unknown type."
     made = set_field(plain, n_layer, 2**20)
+    made = overwrite(made.data, behind, word(77))
     yield spoilt(layout, "layout.count-exceeds-file", about, made, (behind, len(plain.data)))
     wide = Row(F16, 128)
     large = slot("kv", sections={"attn": replace(attn, k=(wide,) * 2, v=(wide,) * 2)})
-    about = "Five hundred and thirteen layers, one more than any program allows."
+    about = (
+        "Five hundred and thirteen layers, one more than any program allows, the first of an "
+        "unknown type."
+    )
     made = set_field(large, large.mark(f"{STREAM}.n_layer"), 513)
+    made = overwrite(made.data, behind, word(77))
     place = (behind, len(large.data))
     yield spoilt(layout, "layout.count-unbelievable", about, made, place)
 
