@@ -113,6 +113,11 @@ def _check_indexer(draft: Draft) -> None:
 
 
 def _drop_values(draft: Draft, attention: IkCache, wanted: SectionExpectation) -> None:
+    if max(attention.layers, default=-1) >= len(wanted.k):
+        raise Refused(
+            f"the file has keys of layer {attention.layers[-1]:,}, and the model has "
+            f"{len(wanted.k):,} layers"
+        )
     rows = [wanted.k[layer] for layer in attention.layers]
     if not attention.values or rows != [tensor.row_bytes for tensor in attention.k]:
         return
