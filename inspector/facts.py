@@ -227,6 +227,8 @@ def _section(section: Section) -> Iterator[Fact]:
     for block in section.blocks:
         found = block.readings
         whole = bool(found) or block.row_bytes == 0
+        if section.marks_absent:
+            whole = bool(found) and _holds_rows(section, block)
         if block.element_bytes:
             whole = any(
                 t.block_elements == 1 and t.block_bytes == block.element_bytes for t in found
@@ -236,6 +238,11 @@ def _section(section: Section) -> Iterator[Fact]:
         says = "a known type, and a row of whole blocks of it"
         actual = f"type {block.type_id}, row of {block.row_bytes} bytes"
         yield Fact(block.span.start, block.path, says, whole, "" if whole else actual)
+
+
+def _holds_rows(section: Section, block: Block) -> bool:
+    """Whether a block has a size, and that of a recurrent layer a sequence."""
+    return block.row_bytes > 0 and (section.kind != "recurrent" or block.n_cells > 0)
 
 
 def _of_floats(section: Section, blocks: tuple[Block, ...]) -> bool:

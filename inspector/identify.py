@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,7 +24,7 @@ from inspector.span import Span
 from inspector.trace import Ends, Memory
 
 if TYPE_CHECKING:
-    from inspector.mend import Mend
+    from inspector.mend import Mend, Points
 
 _FACTS_OF_A_DAMAGED_BLOB = 8
 """Facts that bytes without a magic must show before they count as a damaged state."""
@@ -32,6 +32,8 @@ _BLOBS = ("blob", "draft")
 _TAIL = 4096
 _MOST_SEARCHES = 32
 """Blobs of one list for which all layouts are tried in vain; a real list has no more records."""
+_MOST_READ_IN_VAIN = 1 << 28
+"""Bytes after which no other value of any word is tried."""
 _EXACT_END = 3
 """What it is worth to a reading to end where the file ends."""
 _FEW_WORDS = 2
@@ -305,11 +307,12 @@ def _one_word_away(
 ) -> tuple[Layout, Mend] | None:
     """The layout, and the word with which the file would be whole under it."""
     from inspector.hints import Hints
-    from inspector.mend import Patched, single_mend
+    from inspector.mend import Patched, has_its_like, single_mend
 
     order = {layout.id: place for place, layout in enumerate(all_layouts())}
-    found: list[tuple[int, int, int, Layout, Mend]] = []
+    found: list[tuple[Points, int, int, Layout, Mend]] = []
     suggested: Hints = {}
+    before = source.bytes_read
     sections_read: defaultdict[tuple[Span, int], Ends] = defaultdict(dict)
     for reading in readings:
         layout, stops = reading.layout, reading.decoding.stops
@@ -318,25 +321,40 @@ def _one_word_away(
         derailed = [fact.offset for fact in reading.failed if fact.structural]
         trouble = min([*derailed, *(stop.offset for stop in stops)] or [reading.decoding.end])
 
-        def whole(mend: Mend, layout: Layout = layout) -> int | None:
+        def whole(mend: Mend, layout: Layout = layout) -> Points | None:
+            if source.bytes_read - before > _MOST_READ_IN_VAIN:
+                return None
             patched = Patched(source, mend)
             if not completes(patched, layout, span, sections_read[mend.span, mend.value]):
                 return None
             reading = _judged(patched, decode(patched, layout, span))
             if readings[0].sound and (reading.failed or reading.score <= readings[0].score):
                 return None  # what explains every byte gives way to what nothing speaks against
-            return reading.score if reading.sound else None
+            root = reading.decoding.root
+            if mend.path.endswith(("k_type", "v_type")) and not has_its_like(root, mend.path):
+                return None
+            return (reading.score, -_unlike(root)) if reading.sound else None
 
         if mended := single_mend(source, reading.decoding.root, trouble, whole, suggested):
             points, mend = mended
-            found.append((-points, mend.change, order[layout.id], layout, mend))
+            found.append((points, mend.change, order[layout.id], layout, mend))
     if not found:
         return None
-    points, _, _, _, first = min(found)
+    points, _, _, _, first = min(found, key=lambda one: ((-one[0][0], -one[0][1]), *one[1:3]))
     alike = [one for one in found if one[0] == points and one[4].span == first.span]
     _, _, _, layout, mend = min(alike, key=lambda one: one[2])  # of one word the commonest layout
     rivals = [one for well, _, _, _, one in found if well == points and one.span != mend.span]
     return layout, replace(mend, rival=rivals[0]) if rivals else mend
+
+
+def _unlike(root: Node) -> int:
+    """Blocks whose type or row size is not that of most others of their series."""
+    n = 0
+    for section in sections(root):
+        for blocks in (section.k, section.v, section.r, section.s):
+            kinds = Counter((block.type_id, block.row_bytes) for block in blocks)
+            n += len(blocks) - max(kinds.values(), default=0)
+    return n
 
 
 def _only_cut(root: Node) -> bool:

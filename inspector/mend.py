@@ -9,32 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from struct import Struct
 
 from formats.bodies.attention import N_LAYER
 from formats.envelopes.tokens import PACKED_MARKER
+from formats.ggml_types import ABSENT, known
 from inspector.hints import Hints, hints
 from inspector.node import Kind, Node, Rows, join, walk
 from inspector.source import Source
 from inspector.span import Span
 
-_COUNTS = ("n_token_count", "n_tokens", "n_stream", "cell_count", "n_layer", "count", "n_media")
+_COUNTS = (
+    "n_token_count",
+    "n_tokens",
+    "n_stream",
+    "cell_count",
+    "n_layer",
+    "count",
+    "n_media",
+    "s_rows",
+)
 _FLAGS = ("v_trans", "v_state", "s_trans", "qnext_state", "dsa_indexer_state")
 _ROTATIONS = ("n_rot_k", "n_rot_v")
 _SIZES = (
     "k_type",
     "v_type",
     "type",
+    "s_type",
     "k_size_row",
     "v_size_row",
+    "s_size_row",
     "row_size",
     "v_size_el",
     "n_embd_v_gqa",
 )
+Points = tuple[int, int]
+"""How much speaks for a reading, and the negative number of blocks that are not as the others."""
+_BLOCK = Struct("<iQ")
 _HEAD = 8
 """Bytes in front of the last size of a block: the block is where the trouble is."""
 _MOST_WORDS = 12
 _MOST_SIZES = 6
 _MOST_CELLS = 4
+_CELLS_READ = 1 << 20
+"""Bytes of cells up to which the odd ones are looked for."""
 _ENOUGH = {N_LAYER - 1, N_LAYER}
 """As many layers as a recurrent section can have states of."""
 
@@ -136,22 +154,27 @@ def mends(source: Source, root: Node, trouble: int, found: Hints) -> Iterator[Me
         and node.span.start <= trouble + (_HEAD if node.name in _SIZES else 0)
     ]
     recurrent = [path for path, node in walk(root) if node.role == "recurrent"]
+    types = {int(str(node.value)) for _, node in fields if node.name.endswith("type")}
+    types |= {int(str(node.value)) for _, node in walk(root) if node.name.endswith("_type")}
+    types = {one for one in types if known(one) or one == ABSENT}
     by_path, tokens = dict(fields), root.get("tokens")
     n_tokens = 0 if tokens is None else tokens.number("n_tokens", len(tokens.span) // 4)
     words = [pair for pair in fields if pair[1].name not in _SIZES][-_MOST_WORDS:]
     sizes = [pair for pair in fields if pair[1].name in _SIZES][-_MOST_SIZES:]
     for path, node in reversed(words + sizes):
         stored = int(node.value)  # type: ignore[arg-type]
-        values = _other_values(node, stored, fields, n_tokens)
+        values = _other_values(node, stored, fields, n_tokens, types)
+        least = ABSENT if node.name.endswith("type") else 0
         if node.name == "n_layer" and path.rpartition(".")[0] in recurrent:
             values |= _ENOUGH  # counts layers of the model: any that are not fewer fit
         for value in values | hints(source, path, by_path, found):
-            if value != stored and 0 <= value < 1 << (8 * len(node.span) - 1):
+            if value != stored and least <= value < 1 << (8 * len(node.span) - 1):
                 yield Mend(path, node.span, stored, value)
     for path, node in walk(root):
         if isinstance(node.value, Rows) and node.span.start <= trouble:
             yield from _owners(path, node.value, trouble)
     yield from _marker(tokens)
+    yield from _behind_a_run(root, trouble, source)
 
 
 def _owners(path: str, cells: Rows, trouble: int) -> Iterator[Mend]:
@@ -164,6 +187,8 @@ def _owners(path: str, cells: Rows, trouble: int) -> Iterator[Mend]:
         at, index = cells.span.stop + place, len(cells)
         stored = int.from_bytes(cells.behind(head)[place : place + 4], "little")
         yield Mend(f"{join(path, f'[{index}]')}.n_seq_id", Span(at, at + 4), stored, 1)
+    if len(cells.span) > _CELLS_READ:
+        return
     counts = cells.column("n_seq_id")
     odd = (counts != 1).nonzero()[0].tolist()
     for index in odd if len(odd) <= _MOST_CELLS and 2 * len(odd) <= len(counts) else ():
@@ -203,8 +228,31 @@ _FRAME = 3
 """Words in front of the ids of packed tokens: marker, version, n_tokens."""
 
 
+def _behind_a_run(root: Node, end: int, source: Source) -> Iterator[Mend]:
+    """The type of the block behind the last of an indexer of ik_llama.cpp.
+
+    Nothing says how many there are: one whose type cannot be looks like other bytes.
+    """
+    indexer = root.get("indexer")
+    blocks = indexer.get("k") if indexer is not None else None
+    if blocks is None or not blocks.children or blocks.span.stop != end:
+        return
+    last = blocks.children[-1]
+    data = source.read_at(end, _BLOCK.size)
+    if len(data) < _BLOCK.size:
+        return
+    stored, size = _BLOCK.unpack(data)
+    if size == last.number("k_size_row") and stored != last.number("k_type"):
+        path = f"indexer.k[{len(blocks.children)}].k_type"
+        yield Mend(path, Span(end, end + 4), stored, last.number("k_type"))
+
+
 def _other_values(
-    node: Node, stored: int, fields: Iterable[tuple[str, Node]], n_tokens: int
+    node: Node,
+    stored: int,
+    fields: Iterable[tuple[str, Node]],
+    n_tokens: int,
+    types: set[int],
 ) -> set[int]:
     siblings = {int(str(other.value)) for _, other in fields if other.name == node.name}
     if node.name in _FLAGS:
@@ -213,9 +261,9 @@ def _other_values(
         return {0, 64, 128, 256} | siblings
     if node.name in _SIZES:
         kind = node.name.rpartition("_")[2]
-        alike = {int(str(other.value)) for _, other in fields if other.name.endswith(kind)}
         if kind == "type":  # of a recurrent block it is F32
-            return alike | {0} if node.name == "type" else alike
+            return types | {0} if node.name in ("type", "s_type") else types
+        alike = {int(str(other.value)) for _, other in fields if other.name.endswith(kind)}
         return alike | {stored // 2, 2 * stored}
     values = siblings | {stored - 1, stored + 1, 1}
     if node.name == "n_layer" and not stored % 2:  # keys and values that pass for keys of more
@@ -227,9 +275,9 @@ def single_mend(
     source: Source,
     root: Node,
     trouble: int,
-    whole: Callable[[Mend], int | None],
+    whole: Callable[[Mend], Points | None],
     found: Hints,
-) -> tuple[int, Mend] | None:
+) -> tuple[Points, Mend] | None:
     """The best word to change in one reading.
 
     Args:
@@ -253,3 +301,18 @@ def single_mend(
     rivals = (mend for well, mend in helping if well == points and mend.span != word.span)
     others = tuple(sorted(alike - {word.value}))
     return points, replace(word, others=others, rival=next(rivals, None))
+
+
+def has_its_like(root: Node, path: str) -> bool:
+    """Whether another block has the type and the sizes of the one that the word at `path` is of.
+
+    What is told of a type by its row size alone is little: most sizes fit several.
+    """
+    blocks = [
+        (at, tuple(child.value for child in node.children if child.kind is Kind.FIELD))
+        for at, node in walk(root)
+        if any(child.name in ("k_type", "v_type") for child in node.children)
+    ]
+    own = path.rpartition(".")[0]
+    words = dict(blocks).get(own)
+    return any(other == words for at, other in blocks if at != own)

@@ -103,6 +103,12 @@ class Section:
         """All stored blocks."""
         return self.k + self.v + self.r + self.s
 
+    @property
+    def marks_absent(self) -> bool:
+        """Whether layers without rows have a type of their own, as those of ik_llama.cpp."""
+        names = {child.name for child in self.node.children}
+        return bool(names & {"v_state", "s"})
+
     @cached_property
     def pos(self) -> NDArray[np.int64]:
         """Positions of all cells in file order, shape `(cells,)`."""
@@ -253,13 +259,19 @@ def _optional(node: Node, name: str) -> int | None:
     return child.value if child is not None and isinstance(child.value, int) else None
 
 
+def _is_absent(block: Node) -> bool:
+    """Whether a block says that its layer has no rows: nothing but zeros behind that type."""
+    words = [child.value for child in block.children if child.kind is Kind.FIELD]
+    return words[0] == ABSENT and not any(words[1:])
+
+
 def _blocks(body: Node, at: str, name: str) -> Iterator[Block]:
     series = body.get(name)
     n_cells = body.number("cell_count")
     prefix = "v" if name == "v" else "k"
     for child in series.children if series is not None else ():
         type_id = _optional(child, f"{prefix}_type")
-        if type_id is None or type_id == ABSENT:
+        if type_id is None or _is_absent(child):
             continue
         data = child.get("data")
         element = child.number(f"{prefix}_size_el")
@@ -332,7 +344,7 @@ def _rows_of_sequences(path: str, node: Node) -> Section:
     found = []
     for child in states.children:
         type_id, data = _optional(child, "s_type"), child.get("data")
-        if type_id is None or type_id == ABSENT:
+        if type_id is None or _is_absent(child):
             continue
         found.append(
             Block(

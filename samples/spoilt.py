@@ -137,8 +137,8 @@ def wrong_tokens() -> Iterator[Sample]:
     layout, plain = "ggsq2.kv", slot("kv")
     start, stop = part(plain, "tokens")
     made = set_field(plain, plain.mark("n_token_count"), 2**31)
-    made = overwrite(made.data, stop + 4, word(5))
-    about = "More tokens than there are bytes, and not as many as cells."
+    made = overwrite(made.data, stop + 8, word(7))
+    about = "More tokens than there are bytes, and the first cell is out of its place."
     yield spoilt(layout, "tokens.count-exceeds-file", about, made, (start, len(plain.data)))
     made = overwrite(plain.data, start + 4, word(-2))
     yield spoilt(layout, "tokens.negative", "Token 1 is -2.", made, (start + 4, start + 8))

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from formats.ggml_types import IK, TURBOQUANT, UPSTREAM, known
+from formats.ggml_types import TURBOQUANT, UPSTREAM, known
 from formats.spans import StopReason
 from inspector.checks.subject import Subject
 from inspector.facts import Fact
 from inspector.findings import Code, Finding, RemedyKind, Severity, register
 from inspector.node import find
+from inspector.peers import by_choice, contradict, lopsided, series
 from inspector.sections import Block, Section
 from inspector.span import Span
 
@@ -44,8 +45,9 @@ register(
         "layers.types-disagree",
         Severity.ERROR,
         "One cache stores its layers in different types",
-        "upstream caches have one type: the loader refuses the odd layer, with the rows of "
-        "earlier layers already overwritten",
+        "upstream caches have one type; layers of ik_llama.cpp may have types of their own, but "
+        "none with which their rows are of another width: the loader refuses the odd layer, with "
+        "the rows of earlier layers already overwritten",
         RemedyKind.EXACT,
         "write the type of the other layers, if their row sizes agree too",
         _KV,
@@ -97,8 +99,9 @@ def check_layers(subject: Subject) -> Iterator[Finding]:
     """Facts that fail, then layers against each other."""
     for section in subject.sections:
         yield from _unreadable(section)
-        for name, blocks in _series(section).items():
-            yield from _uniform(section, name, tuple(blocks))
+        for name, blocks in series(section).items():
+            yield from _uniform(section, name, blocks)
+        yield from _narrow(section)
     yield from _across(subject)
     yield from _every_layer(subject)
     counted, word = _counted(subject), subject.identification.undecided
@@ -152,15 +155,6 @@ def _across(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _series(section: Section) -> dict[str, list[Block]]:
-    """The blocks by the list they stand in: keys, values, indexer keys, states."""
-    found: dict[str, list[Block]] = {}
-    for block in section.blocks:
-        name = block.path.rpartition("[")[0].rpartition(".")[2]
-        found.setdefault(name, []).append(block)
-    return found
-
-
 def _unreadable(section: Section) -> Iterator[Finding]:
     """Blocks whose type is unknown, or whose rows it does not divide: one finding for each kind."""
     n_blocks = len(section.blocks)
@@ -176,7 +170,12 @@ def _unreadable(section: Section) -> Iterator[Finding]:
             "a ggml type id",
             str(first.type_id),
         )
-    broken = [b for b in section.blocks if known(b.type_id) and not b.readings and b.row_bytes]
+    broken = [
+        block
+        for block in section.blocks
+        if known(block.type_id)
+        and (not block.readings if block.row_bytes else section.marks_absent)
+    ]
     if broken:
         first = broken[0]
         yield Finding(
@@ -201,16 +200,33 @@ def _uniform(section: Section, name: str, blocks: tuple[Block, ...]) -> Iterator
         return
     common, _ = types.most_common(1)[0]
     odd = [block for block in blocks if block.type_id != common]
-    writers = {reading.writer for block in blocks for reading in block.readings[:1]}
-    by_choice = bool(writers & {IK, TURBOQUANT}) or section.node.get("v_state") is not None
+    wanted = by_choice(section, blocks) and not contradict(blocks)
     names = ", ".join(f"{count} {block_name}" for block_name, count in _type_names(blocks))
     yield Finding(
-        "layers.types-differ" if by_choice else "layers.types-disagree",
+        "layers.types-differ" if wanted else "layers.types-disagree",
         odd[0].path,
         Span(odd[0].span.start, odd[0].span.start + 4),
         f"the {name} blocks of {section.path} are {names}",
         next(block.type_name for block in blocks if block.type_id == common),
         odd[0].type_name,
+    )
+
+
+def _narrow(section: Section) -> Iterator[Finding]:
+    """A layer whose keys and values cannot both have the types that they are said to have."""
+    odd = lopsided(section)
+    if odd is None or contradict(section.k) or contradict(section.v):
+        return
+    block, type_id = odd
+    types = [other.type_name for other in section.blocks if other.type_id == type_id]
+    yield Finding(
+        "layers.types-disagree",
+        block.path,
+        Span(block.span.start, block.span.start + 4),
+        f"keys and values of one layer of {section.path} are not as wide, one by the other, as in "
+        "all other layers",
+        types[0] if types else "another type of its keys or of its values",
+        block.type_name,
     )
 
 

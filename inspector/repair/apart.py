@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from formats.bodies.compositions import MEMORY
+from inspector.identify import Verdict
 from inspector.node import Kind, Node
 from inspector.repair.ik import ik_parts
 from inspector.repair.segments import Content, Keep
@@ -45,6 +46,9 @@ def state_of(report: Report) -> State:
     if report.container is not None or not (layout.format == "ggsq" or session):
         raise Refused(f"it is no slot file: {layout.title}")
     if memory in OPAQUE:
+        like = f"{memory} memory, which is not taken apart"
+        if report.identification.verdict is Verdict.DAMAGED:
+            raise Refused(f"it is damaged, and what can be read of it looks like {like}")
         raise Refused(f"{memory} memory is not taken apart")
     if len(report.tokens.ids) != report.tokens.count:
         raise Refused("its token list is not whole")

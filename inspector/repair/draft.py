@@ -91,6 +91,13 @@ class Options:
         )
 
 
+def expected_of(own: Own, member: str, target: Target) -> SectionExpectation | None:
+    """What the target's cache of that name stores; None if it has none."""
+    if target.build.server == IK:
+        member = _IN_IK.get(member, member)
+    return next((section for section in own.sections if section.member == member), None)
+
+
 @dataclass
 class Draft:
     """What actions work on, one after another.
@@ -160,11 +167,9 @@ class Draft:
 
     def expects(self, member: str) -> SectionExpectation | None:
         """What the target's cache of that name stores; None if that is not known."""
-        if self.own is None:
+        if self.own is None or self.target is None:
             return None
-        if self.for_ik:
-            member = _IN_IK.get(member, member)
-        return next((section for section in self.own.sections if section.member == member), None)
+        return expected_of(self.own, member, self.target)
 
     def settle_rotation(self) -> None:
         """Fill in the rotation words that older files lack, as far as they follow."""

@@ -62,6 +62,7 @@ from inspector.repair.compose import blob, slot_file
 from inspector.repair.compose_ik import ik_payload, ik_slot_file
 from inspector.repair.draft import Draft, Options, Step, stored_form, wanted_family, wanted_form
 from inspector.repair.ik import is_ik
+from inspector.repair.kinds import known_type
 from inspector.repair.known import Known, known_word, undecided
 from inspector.repair.listed import is_list, repaired_list
 from inspector.repair.lists import (
@@ -397,6 +398,8 @@ def _of_state(
             f"{missing} is not whole, and no checkpoint holds it{tokens if listed else ''}"
         )
     outputs = tuple(_outputs(draft, report.source))
+    if not draft.steps and outputs[0].content.size < report.size:
+        raise Refused("a copy would lack bytes of it, and no action says which")
     pairs = [(output.suffix, output.content) for output in outputs]
     reader = None if draft.form.session else target  # no server restores a whole context
     copied = _anew(report.bundle, pairs, new, reader.memory if reader is not None else None)
@@ -583,7 +586,7 @@ def _mended(
     Returns:
         The report on it, what the target does with it, and the steps.
     """
-    known = known_word(report, check, seal)
+    known = known_word(report, check, seal) or known_type(report, target)
     if known is None or known.mend.span in done:
         return report, check, []
     mend, model = known.mend, target.memory if target is not None else None

@@ -175,3 +175,17 @@ def test_a_wrong_number_of_layers_is_a_wrong_word(miscounted: Path, build: str) 
     skipped = ran(*words, "--skip", "correct-word", "-o", miscounted.with_name("other.bin"))
     assert skipped.exit_code == 1
     assert not miscounted.with_name("other.bin").exists()
+
+
+def test_a_damaged_state_is_not_said_to_be_of_what_it_looks_like(tmp_path: Path) -> None:
+    sound = INTACT / "ggsq2.mla--deepseek2-b10229.slot"
+    with examined(sound) as report:
+        nodes = dict(walk(report.tree))
+        span = next(node.span for path, node in nodes.items() if path.endswith("n_layer"))
+        kind = next(node.span for path, node in nodes.items() if path.endswith("k[1].k_size_row"))
+    data = bytearray(sound.read_bytes())
+    data[span.start : span.stop] = bytes(4)
+    data[kind.start : kind.start + 4] = b"\x4d\0\0\0"
+    path = tmp_path / "slot.bin"
+    path.write_bytes(data)
+    assert "it is damaged, and what can be read of it looks like minimax-m3" in said(ran(path))

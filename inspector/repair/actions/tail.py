@@ -20,10 +20,11 @@ def strip_trailing(draft: Draft) -> None:
         return
     reading, size = draft.report.identification.reading, size_of(draft.tail)
     padded = reading is not None and reading.padded
-    empty = next((part.path for part in draft.report.sections if not part.cells), None)
+    sections = draft.report.sections
+    empty = next((part.path for part in sections if not (part.cells and part.blocks)), None)
     if empty is not None and not padded and len(draft.state.tokens.ids):
         raise Refused(
-            f"{empty} is said to hold no cells, and the bytes behind the end may be what it holds"
+            f"{empty} is said to be empty, and the bytes behind the end may be what it holds"
         )
     codes = (finding.code for finding in draft.report.findings)
     model = draft.target.memory if draft.target is not None else None
