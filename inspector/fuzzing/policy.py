@@ -216,6 +216,7 @@ class Server:
         n_rot = int(self._option("n_rot")) if at.record and at.record.facts.get("rotation") else 0
         if self._transposed(at):
             v = v if v in _FLOATS else "f16"
+        n_rot = n_rot if n_rot and width % n_rot == 0 else 0
         turned = [0 if kind in _FLOATS and role != "indexer" else n_rot for kind in (k, v)]
         rows_k, rows_v = ((row(kind, width),) * n_layer for kind in (k, v))
         return Shape(rows_k, rows_v, n_layer, (turned[0], turned[1]))

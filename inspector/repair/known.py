@@ -12,6 +12,7 @@ from formats.bodies.attention import N_LAYER
 from formats.ggml_types import IK
 from inspector.identify import Identification, identify
 from inspector.mend import Mend, Patched
+from inspector.model.expectation import ALWAYS_ROTATED
 from inspector.node import Node, Rows, walk
 from inspector.repair.lists import OF_ANOTHER
 from inspector.report import report_of
@@ -202,7 +203,12 @@ def _is_whole(found: Identification) -> bool:
 
 def _always_rotated(report: Report, check: Check, own: Own) -> Iterator[Known]:
     """A word on keys that every build rotates, though they are not quantized."""
+    memory = check.target.memory
+    if memory is None or memory.architecture not in ALWAYS_ROTATED:
+        return
     for section in report.sections:
+        if section.kind != "indexer":
+            continue
         expected = _expected(own, section.path)
         size = expected.n_rot_k if expected is not None else 0
         fields = walk(section.node, section.path) if size and _is_plain(section.k) else ()

@@ -398,7 +398,8 @@ def _of_state(
             f"{missing} is not whole, and no checkpoint holds it{tokens if listed else ''}"
         )
     outputs = tuple(_outputs(draft, report.source))
-    if not draft.steps and outputs[0].content.size < report.size:
+    said = draft.steps or draft.refused
+    if not said and outputs[0].content.size < report.size:
         raise Refused("a copy would lack bytes of it, and no action says which")
     pairs = [(output.suffix, output.content) for output in outputs]
     reader = None if draft.form.session else target  # no server restores a whole context

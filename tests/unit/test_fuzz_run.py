@@ -703,7 +703,7 @@ def test_a_companion_that_matters_goes_along(tmp_path: Path) -> None:
     code, said = invoked("minimize", path, "-o", new, "--", *loader)
     assert code == 0, said
     assert "step bytes after it" in " ".join(said.split())
-    assert f"only with {new}.ckpt, {new}.gen beside it" in " ".join(said.split())
+    assert f"onlywith{new}.ckpt,{new}.genbesideit" in "".join(said.split())
     assert new.read_bytes() == b""
     rebuilt(tmp_path / "small.slot.py", again)
     for suffix, companion in beside.items():
