@@ -347,8 +347,9 @@ class Comparison:
         """Rows of the block, each with the places that its last token can have in the list."""
         last = len(self.tokens) - 1
         section = next(s for s in self.sections if s.kind == "recurrent")
-        positions = section.pos.tolist() if section.tables else [last] * block.n_cells
-        for row, pos in enumerate(positions[: stored.MOST_SEQUENCES]):
+        most = stored.MOST_SEQUENCES
+        told = section.pos[:most].tolist() if section.tables else [last] * min(block.n_cells, most)
+        for row, pos in enumerate(told):
             yield from ((row, end) for end in sorted({min(pos, last), last}) if end >= 0)
 
     def _last(self, end: int, n: int) -> Sample:
