@@ -50,6 +50,8 @@ _HEAD = 8
 """Bytes in front of the last size of a block: the block is where the trouble is."""
 _MOST_WORDS = 12
 _MOST_SIZES = 6
+_MOST_ALIKE = 16
+"""Words of the same name whose values are tried."""
 _MOST_CELLS = 4
 _CELLS_READ = 1 << 20
 """Bytes of cells up to which the odd ones are looked for."""
@@ -254,7 +256,8 @@ def _other_values(
     n_tokens: int,
     types: set[int],
 ) -> set[int]:
-    siblings = {int(str(other.value)) for _, other in fields if other.name == node.name}
+    named = [int(str(other.value)) for _, other in fields if other.name == node.name]
+    siblings = set(named[-_MOST_ALIKE:])
     if node.name in _FLAGS:
         return {0, 1, 2} if node.name == "v_state" else {0, 1}
     if node.name in _ROTATIONS:
