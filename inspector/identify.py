@@ -24,6 +24,7 @@ from inspector.span import Span
 from inspector.trace import Ends, Memory
 
 if TYPE_CHECKING:
+    from inspector.hints import Hints
     from inspector.mend import Mend, Points
 
 _FACTS_OF_A_DAMAGED_BLOB = 8
@@ -306,7 +307,6 @@ def _one_word_away(
     source: Source, readings: list[Reading], span: Span
 ) -> tuple[Layout, Mend] | None:
     """The layout, and the word with which the file would be whole under it."""
-    from inspector.hints import Hints
     from inspector.mend import Patched, has_its_like, single_mend
 
     order = {layout.id: place for place, layout in enumerate(all_layouts())}

@@ -156,9 +156,8 @@ def mends(source: Source, root: Node, trouble: int, found: Hints) -> Iterator[Me
         and node.span.start <= trouble + (_HEAD if node.name in _SIZES else 0)
     ]
     recurrent = [path for path, node in walk(root) if node.role == "recurrent"]
-    types = {int(str(node.value)) for _, node in fields if node.name.endswith("type")}
-    types |= {int(str(node.value)) for _, node in walk(root) if node.name.endswith("_type")}
-    types = {one for one in types if known(one) or one == ABSENT}
+    named = (node.value for _, node in walk(root) if node.name in _SIZES and "type" in node.name)
+    types = {one for one in named if isinstance(one, int) and (known(one) or one == ABSENT)}
     by_path, tokens = dict(fields), root.get("tokens")
     n_tokens = 0 if tokens is None else tokens.number("n_tokens", len(tokens.span) // 4)
     words = [pair for pair in fields if pair[1].name not in _SIZES][-_MOST_WORDS:]
